@@ -1,0 +1,3 @@
+"""CLAG: a memory sidecar for small-language-model agents."""
+
+__version__ = "0.1.0"
