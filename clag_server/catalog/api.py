@@ -1,0 +1,264 @@
+"""What a catalog promises. Every implementation passes `tests/catalog` (the conformance suite).
+
+All methods are safe to call from one event loop, concurrently. Writes are serialised and grouped: when a write
+method returns, its transaction is on disk (SQLite: WAL, synchronous=FULL). A caller that is cancelled while it
+waits does not cancel the transaction. Every write has a revision, an integer that grows by commit order over all
+namespaces; reads see everything up to the newest returned revision.
+Errors are those of `clag_server.types.errors`; a full disk or an I/O error is `StorageFailed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clag_server.types.cluster import Cluster, Episode, PlacementPlan
+from clag_server.types.filters import Filter
+from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
+from clag_server.types.memory import Link, Matrix, Memory, MemoryState, NewMemory, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderPin:
+    """The embedding space of a namespace: model name, fingerprint of its weights, and dimension."""
+
+    name: str
+    fingerprint: str
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """One isolated pool of memories. `ns` is its integer in the catalog and in every index."""
+
+    ns: int
+    name: str
+    embedder: EmbedderPin
+    create_time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What localized evolution changes on one memory; None leaves a field as it is. Text is never changed.
+
+    `cause` is the memory (key) whose arrival caused the change; it equals `key` for a memory's own annotation.
+    History keeps the old values. Nothing is applied when the memory no longer is in `cluster`.
+    """
+
+    key: int
+    cluster: int
+    cause: int
+    context: str | None = None
+    keywords: tuple[str, ...] | None = None
+    evolved_tags: tuple[str, ...] | None = None
+    add_links: tuple[Link, ...] = ()
+    confidence: float | None = None
+    superseded_by: str | None = None
+    state: MemoryState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalHits:
+    """Lexical matches, best first: catalog keys (n,) int64 and BM25 scores (n,) float64, higher is better."""
+
+    keys: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeMembers:
+    """Members of some episodes, by episode then position: four aligned arrays, vectors (n, dim)."""
+
+    keys: NDArray[np.int64]
+    episodes: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    vectors: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPage:
+    """One page in ascending key order; `next_after` is the key to continue after, None at the end."""
+
+    memories: Sequence[Memory]
+    next_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    """A memory's failed attempt at leaving `state`. `quarantined` says that it will not be tried again."""
+
+    key: int
+    attempts: int
+    quarantined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceStats:
+    """Counters of one namespace, from the catalog's rows."""
+
+    by_state: Mapping[MemoryState, int]
+    clusters: int
+    episodes: int
+    index_backlog: int
+    created: int
+    duplicates: int
+    rejected: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOp:
+    """One step for the vector index, in `seq` order. PUT has a vector; DELETE names the partition it is in.
+
+    `placement_id` is unique for ever over all namespaces: a memory that moves gets a new one.
+    """
+
+    seq: int
+    put: bool
+    placement_id: int
+    cluster: int
+    event_time_ns: int
+    vector: Vector | None
+
+
+class IndexFeed(Protocol):
+    """The part of a catalog that a vector index reads: an outbox of placements, and all current ones."""
+
+    async def read_index_ops(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
+        """Read the outbox in order. Ops whose memory was moved or deleted since are still there, in order."""
+
+    async def ack_index_ops(self, ns: int, *, through: int) -> None:
+        """Forget ops up to `through`; the index has them durably."""
+
+    async def current_placements(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
+        """Page through all current placements as PUTs, by placement id (`seq` = `placement_id`): for rebuilds."""
+
+    async def index_head(self, ns: int) -> tuple[int, int]:
+        """Return (newest outbox seq ever written, number of current placements)."""
+
+
+class Catalog(IndexFeed, Protocol):
+    """The system of record."""
+
+    async def open(self) -> None:
+        """Open or create the store and migrate it; raises StorageFailed with the reason."""
+
+    async def close(self) -> None:
+        """Finish queued writes, checkpoint and close."""
+
+    # --- namespaces
+    async def ensure_namespace(self, name: str, embedder: EmbedderPin, *, create: bool) -> Namespace:
+        """Return the namespace, created if it is missing and `create`; NotFound otherwise."""
+
+    async def get_namespace(self, name: str) -> Namespace:
+        """Return the namespace or raise NotFound."""
+
+    async def list_namespaces(self) -> Sequence[Namespace]:
+        """All namespaces by name."""
+
+    # --- storing
+    async def open_stream(self, ns: int, stream_id: str) -> StreamPosition:
+        """Open or resume a stream; earlier openers of it are fenced from now on."""
+
+    async def append(
+        self,
+        ns: int,
+        items: Sequence[IngestItem],
+        *,
+        first_seq: int,
+        stream: StreamRef | None,
+        now_ns: int,
+    ) -> AppendResult:
+        """Store items `first_seq`, `first_seq`+1, ... and move the watermark, in one transaction.
+
+        Items below the watermark are skipped: no outcome is returned for them unless they are known
+        (DUPLICATE with the memory's id where it can be told). A repeated `memory_id` is a DUPLICATE of the
+        existing memory. Without a stream (single creates) there is no watermark. Items that supersede others
+        mark those `superseded_by` at once (ids that do not exist are ignored).
+        Raises StreamFenced, SequenceGap.
+        """
+
+    async def finish_stream(self, ns: int, ref: StreamRef, *, last_seq: int) -> StreamPosition:
+        """Check that the stream ends at `last_seq` (SequenceGap otherwise) and return its final counts."""
+
+    async def create(self, ns: int, memory: NewMemory, *, request_id: str, now_ns: int) -> AppendResult:
+        """Store one memory; the same request id again within 24 h returns the first outcome as DUPLICATE.
+
+        Raises RequestIdReused when that id came with another memory.
+        """
+
+    # --- the pipeline
+    async def pending(self, ns: int, state: MemoryState, *, limit: int, now_ns: int) -> Sequence[Memory]:
+        """Memories in `state` whose next attempt is due, in key order, with embeddings where they have one."""
+
+    async def backlog(self) -> Mapping[int, Mapping[MemoryState, int]]:
+        """Memories waiting, by namespace and state (STORED, EMBEDDED, ROUTED); used at start-up and by stats."""
+
+    async def apply_plan(self, ns: int, plan: PlacementPlan, *, now_ns: int) -> int:
+        """Apply a plan in one transaction (embedding, lexical index, outbox, changes); returns the revision.
+
+        Memories deleted meanwhile are skipped.
+        """
+
+    async def evolve(self, ns: int, changes: Sequence[Evolution], *, now_ns: int) -> int:
+        """Apply evolution with history in one transaction; returns the revision."""
+
+    async def put_clusters(self, ns: int, clusters: Sequence[Cluster]) -> int:
+        """Upsert clusters (profiles); returns the revision."""
+
+    async def record_failure(
+        self, ns: int, keys: Sequence[int], *, error: str, max_attempts: int, not_before_ns: int
+    ) -> Sequence[FailedTask]:
+        """Count a failed attempt for each memory; at `max_attempts` it is QUARANTINED with the error."""
+
+    # --- reading
+    async def memory(self, ns: int, memory_id: str, *, embedding: bool = False) -> Memory:
+        """Return one memory or raise NotFound."""
+
+    async def memories(self, ns: int, keys: Sequence[int], *, embeddings: bool = False) -> Sequence[Memory]:
+        """Return those that exist, in the order asked."""
+
+    async def list_memories(self, ns: int, *, where: Filter | None, after: int, limit: int) -> MemoryPage:
+        """Page through memories by key."""
+
+    async def matching_keys(self, ns: int, where: Filter, *, limit: int) -> NDArray[np.int64]:
+        """Keys of embedded memories that match, ascending, at most `limit`."""
+
+    async def lexical(self, ns: int, tokens: Sequence[str], *, limit: int) -> LexicalHits:
+        """BM25 over the namespace's lexical index for any of the tokens (plain data, never query syntax)."""
+
+    async def episode_members(self, ns: int, episodes: Sequence[int]) -> EpisodeMembers:
+        """Embedded members of the episodes."""
+
+    async def members_of(self, ns: int, keys: Sequence[int]) -> EpisodeMembers:
+        """The same four arrays for given memories, in the order asked; missing or unembedded ones left out."""
+
+    async def keys_of_placements(self, ns: int, placement_ids: Sequence[int]) -> Mapping[int, int]:
+        """Current placements only: placement id -> key. Stale ids are absent."""
+
+    async def clusters(self, ns: int) -> Sequence[Cluster]:
+        """All clusters by number."""
+
+    async def episodes(self, ns: int) -> Sequence[Episode]:
+        """All episodes by number."""
+
+    async def touch(self, ns: int, keys: Sequence[int], *, now_ns: int) -> None:
+        """Count an access of each memory, best effort (no revision)."""
+
+    async def stats(self, ns: int) -> NamespaceStats:
+        """Counters."""
+
+    async def revision(self) -> int:
+        """The newest committed revision."""
+
+    # --- deleting
+    async def delete(self, ns: int, memory_id: str, *, etag: str, now_ns: int) -> int:
+        """Delete a memory everywhere in one transaction; returns the revision.
+
+        Its episode's and cluster's sums and counts are lowered, links of others to it and representatives
+        naming it are removed, its cluster's profile is marked stale. Raises NotFound, EtagMismatch.
+        """
