@@ -1,0 +1,164 @@
+"""Values of the retrieval path: the query, and the stages in which its answer comes."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from clag_server.types.filters import Filter
+from clag_server.types.memory import Memory, Vector
+
+
+class RetrieveMode(enum.IntEnum):
+    """Numbers as in `clag.v1.RetrieveMode`: two stages, or the whole namespace at once for comparison."""
+
+    TWO_STAGE = 1
+    GLOBAL = 2
+
+
+class SlmUse(enum.IntEnum):
+    """Numbers as in `clag.v1.SlmUse`: AUTO asks the SLM where its competence probe allows it."""
+
+    AUTO = 1
+    ALWAYS = 2
+    NEVER = 3
+
+
+class ContextFormat(enum.IntEnum):
+    """Numbers as in `clag.v1.ContextFormat`."""
+
+    PLAIN = 1
+    MARKDOWN = 2
+    JSON = 3
+    CHAT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveQuery:
+    """One question. Zero means the server's default for every count; `fresh_revision` 0 asks for no wait.
+
+    `context_tokens` 0 asks for no context. `text` may be empty when a vector is given and the other way round.
+    """
+
+    namespace: str
+    text: str
+    vector: Vector | None = None
+    where: Filter | None = None
+    mode: RetrieveMode = RetrieveMode.TWO_STAGE
+    slm_use: SlmUse = SlmUse.AUTO
+    task_hint: str = ""
+    max_clusters: int = 0
+    max_memories: int = 0
+    context_tokens: int = 0
+    context_format: ContextFormat = ContextFormat.PLAIN
+    min_score: float = 0.0
+    include_superseded: bool = False
+    include_archived: bool = False
+    include_embeddings: bool = False
+    explain: bool = False
+    fresh_revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """How much was looked at, in memories: in the picked episodes, in the selected clusters, added by the net."""
+
+    total: int = 0
+    picked: int = 0
+    selected_clusters: int = 0
+    net: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCandidate:
+    """A cluster that was weighed: its best episode's score (higher is better), and whether it was selected.
+
+    `episodes_picked` of `episodes` were picked, holding `memories_picked` of its `memory_count` memories.
+    """
+
+    cluster: int
+    title: str
+    score: float
+    selected: bool
+    memory_count: int
+    memories_picked: int
+    episodes: int
+    episodes_picked: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSelection:
+    """Stage one: candidates best first."""
+
+    candidates: Sequence[ClusterCandidate]
+    space: SearchSpace
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """What a memory's score is made of; `via` is "cluster", or "net" where only the safety net found it."""
+
+    dense: float
+    lexical: float
+    neighbours: float
+    episode: float
+    via: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A memory that says otherwise, and a question the agent could ask to find out."""
+
+    memory_id: str
+    reason: str
+    clarifying_question: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHit:
+    """A ranked memory; rank starts at 1; `cluster_title` is that of its cluster."""
+
+    memory: Memory
+    cluster_title: str
+    score: float
+    rank: int
+    parts: ScoreParts
+    conflicts: tuple[Conflict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHits:
+    """Stage two: all hits, best first."""
+
+    hits: Sequence[MemoryHit]
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledContext:
+    """Stage three: prompt-ready text within the token budget, its sources in the order printed."""
+
+    text: str
+    tokens: int
+    memory_ids: tuple[str, ...]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveDone:
+    """Last: seconds per step, the search space, and what was skipped and why ("slm: not trusted", ...)."""
+
+    wait_s: float
+    embed_s: float
+    select_s: float
+    rank_s: float
+    context_s: float
+    space: SearchSpace
+    revision: int
+    degraded: tuple[str, ...] = field(default=())
+
+
+RetrieveStage: TypeAlias = ClusterSelection | MemoryHits | AssembledContext | RetrieveDone
