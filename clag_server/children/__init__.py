@@ -10,7 +10,7 @@ from clag_server.children.state import (
     ChildStatus,
     RestartPolicy,
 )
-from clag_server.children.supervisor import Launch, SupervisedProcess
+from clag_server.children.supervisor import Launch, ReadyInfo, SupervisedProcess
 
 __all__ = [
     "ChildFailedError",
@@ -18,6 +18,7 @@ __all__ = [
     "ChildState",
     "ChildStatus",
     "Launch",
+    "ReadyInfo",
     "RestartPolicy",
     "SupervisedProcess",
 ]

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -31,9 +31,11 @@ from clag_server.children.state import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-__all__ = ["Launch", "SupervisedProcess"]
+__all__ = ["Launch", "ReadyInfo", "SupervisedProcess"]
 
 _log = structlog.get_logger("clag.children")
+
+_OUTPUT_DRAIN_S = 1.0
 
 ReadyInfo = dict[str, object]
 """What the child said when it became ready: a flat JSON object."""
@@ -61,7 +63,7 @@ class _Running:
     started_s: float
     ready_s: float | None = None
     fatal: str | None = None
-    asked_reason: str | None = field(default=None)
+    asked_reason: str | None = None
 
 
 class SupervisedProcess:
@@ -74,7 +76,8 @@ class SupervisedProcess:
         env: Variables added to the inherited environment.
         on_launch: Called before every start; gives arguments and sockets of that start.
         on_ready: Awaited after the child's ready message and before READY, with what the child said. An
-            OSError, TimeoutError, ValueError or ChildNotReadyError from it counts as a failed start.
+            OSError, TimeoutError, ValueError or ChildNotReadyError from it counts as a failed start; any other
+            exception is a fault of the caller and makes the child FAILED.
         on_change: Called with every new status, in order, on the event loop.
         ready_timeout_s: A child that is not ready after this time is killed and started again.
         stop_grace_s: Time between the polite signal (SIGTERM) and the kill.
@@ -190,6 +193,14 @@ class SupervisedProcess:
         self._set(ChildState.STOPPED, reason="stopped on request", pid=None)
 
     async def _supervise(self) -> None:
+        try:
+            await self._keep_running()
+        except Exception as error:
+            # A fault of ours or of a callback: the child must not look alive while nobody keeps it.
+            self._fail(f"no longer supervised: {error!r}")
+            raise
+
+    async def _keep_running(self) -> None:
         failures = 0
         while True:
             self._set(ChildState.STARTING, pid=None)
@@ -217,7 +228,7 @@ class SupervisedProcess:
     async def _run_once(self) -> str:
         """Run one process from start to end and return why it ended."""
         try:
-            running = await self._spawn()
+            running = await self._spawn_or_clean_up()
         except OSError as error:
             self._running = None
             return f"cannot start: {error}"
@@ -231,6 +242,15 @@ class SupervisedProcess:
             return running.asked_reason or reason
         finally:
             await self._end(running)
+
+    async def _spawn_or_clean_up(self) -> _Running:
+        # A stop in the middle of a start must not leave a process that nobody holds.
+        spawning = asyncio.create_task(self._spawn(), name=f"spawn {self.name}")
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            await self._end(await spawning)
+            raise
 
     async def _spawn(self) -> _Running:
         ours, theirs = socket.socketpair()
@@ -320,7 +340,9 @@ class SupervisedProcess:
         _signal_group(running.process, signal.SIGKILL)
         await running.process.wait()
         running.line_writer.close()
-        await running.output
+        # Ends at once when every writer of the pipe is gone; a grandchild that left the group may hold it.
+        await asyncio.wait([running.output], timeout=_OUTPUT_DRAIN_S)
+        running.output.cancel()
 
     def _fail(self, reason: str) -> None:
         self._set(ChildState.FAILED, reason=reason, pid=None)
