@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clag_server.types.memory import NewMemory
+from clag_server.types.memory import MemoryState, NewMemory
 
 
 class AckLevel(enum.IntEnum):
@@ -84,3 +84,45 @@ class AppendResult:
 
 IngestItem = NewMemory | Rejection
 """An item that passed the rules, or the reason why it did not (it still takes its sequence number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemOutcome:
+    """What an acknowledgement says of one item; an item appears again when it reaches a higher level.
+
+    `level` is None for a REJECTED item. `error` is the reason of a QUARANTINED memory, "" otherwise.
+    """
+
+    seq: int
+    disposition: Disposition
+    level: AckLevel | None
+    memory_id: str
+    cluster: int | None
+    state: MemoryState | None
+    rejection: Rejection | None
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """A cumulative acknowledgement: every item up to `acked_through` has reached the stream's level.
+
+    (A rejected, duplicate or quarantined item counts as having reached it.) `durable_through` runs ahead of it.
+    """
+
+    acked_through: int
+    durable_through: int
+    window_items: int
+    results: tuple[ItemOutcome, ...]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTotals:
+    """Final counts of a finished stream; `quarantined` are among the created."""
+
+    created: int
+    duplicates: int
+    rejected: int
+    quarantined: int
+    revision: int
