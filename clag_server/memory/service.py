@@ -38,8 +38,11 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class SystemStats:
-    """Counters of one namespace. `outcomes` counts since the server started (deferred, slm_votes, slm_agreed,
-    annotation_fallbacks, quarantined, evolved, episodes_closed, clusters_born, clusters_split, ...)."""
+    """Counters of one namespace.
+
+    `outcomes` counts since the server started (deferred, slm_votes, slm_agreed,
+    annotation_fallbacks, quarantined, evolved, episodes_closed, clusters_born, clusters_split, ...).
+    """
 
     namespace: Namespace
     rows: NamespaceStats
