@@ -240,11 +240,14 @@ class Catalog(IndexFeed, Protocol):
     async def keys_of_placements(self, ns: int, placement_ids: Sequence[int]) -> Mapping[int, int]:
         """Current placements only: placement id -> key. Stale ids are absent."""
 
-    async def clusters(self, ns: int) -> Sequence[Cluster]:
-        """All clusters by number."""
+    async def clusters(self, ns: int, numbers: Sequence[int] | None = None) -> Sequence[Cluster]:
+        """All clusters (or those of the given numbers that exist), by number."""
 
-    async def episodes(self, ns: int) -> Sequence[Episode]:
-        """All episodes by number."""
+    async def episodes(self, ns: int, numbers: Sequence[int] | None = None) -> Sequence[Episode]:
+        """All episodes (or those of the given numbers that exist), by number."""
+
+    async def document_frequency(self, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
+        """Memories in the lexical index that hold each token (absent: 0), and the number of indexed memories."""
 
     async def touch(self, ns: int, keys: Sequence[int], *, now_ns: int) -> None:
         """Count an access of each memory, best effort (no revision)."""
