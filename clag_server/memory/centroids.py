@@ -1,0 +1,74 @@
+"""A growing matrix of unit centroids by number, for episodes and clusters: one product scores them all."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clag_server.types.memory import Vector
+
+
+def unit(vector: Vector) -> Vector:
+    """Return the vector divided by its length (a zero vector stays zero)."""
+    length = float(np.linalg.norm(vector))
+    return (vector / length).astype(np.float32) if length > 1e-12 else np.zeros_like(vector)
+
+
+class CentroidTable:
+    """Unit vectors of shape (dim,) by integer number.
+
+    `scores` works on the rows as they are, so a table of n rows costs n * dim multiplications and no copy.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self._dim = dim
+        self._matrix = np.zeros((64, dim), dtype=np.float32)
+        self._numbers = np.zeros(64, dtype=np.int64)
+        self._row_of: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._row_of
+
+    def put(self, number: int, vector_sum: Vector) -> None:
+        """Set the centroid of `number` from a sum of vectors (dim,)."""
+        row = self._row_of.get(number)
+        if row is None:
+            row = len(self._row_of)
+            if row == len(self._numbers):
+                # New arrays, so that a product running in another thread keeps the old ones.
+                self._matrix = np.concatenate([self._matrix, np.zeros_like(self._matrix)])
+                self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
+            self._row_of[number] = row
+            self._numbers[row] = number
+        self._matrix[row] = unit(vector_sum)
+
+    def remove(self, number: int) -> None:
+        """Forget `number`; unknown numbers are ignored. The last row takes its place."""
+        row = self._row_of.pop(number, None)
+        if row is None:
+            return
+        last = len(self._row_of)
+        if row != last:
+            moved = int(self._numbers[last])
+            self._matrix[row] = self._matrix[last]
+            self._numbers[row] = moved
+            self._row_of[moved] = row
+
+    def get(self, number: int) -> Vector:
+        """Return a copy of the unit centroid (dim,); KeyError for an unknown number."""
+        row: Vector = self._matrix[self._row_of[number]].copy()
+        return row
+
+    def scores(self, vector: Vector) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return (numbers (n,), cosines (n,)) of all rows with a unit vector (dim,)."""
+        n = len(self._row_of)
+        return self._numbers[:n].copy(), self._matrix[:n] @ vector
+
+    def nearest(self, vector: Vector, limit: int) -> list[tuple[int, float]]:
+        """Return up to `limit` (number, cosine), best first, ties by number."""
+        numbers, cosines = self.scores(vector)
+        order = np.lexsort((numbers, -cosines))[:limit]
+        return [(int(numbers[i]), float(cosines[i])) for i in order]

@@ -1,0 +1,142 @@
+"""The episodes and clusters of one namespace as the domain sees them, mirrored from the catalog.
+
+The domain is the only writer of placements. A change is computed on this map, collected as a `PlacementPlan`, and
+committed; when the commit fails the map is loaded again from the catalog, so the two never part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from clag_server.memory.centroids import CentroidTable, unit
+from clag_server.types.cluster import Cluster, ClusterState, Episode
+from clag_server.types.memory import Vector
+
+
+class ClusterMap:
+    """Episodes by number, clusters by number, their centroids, and which episode each session has open."""
+
+    def __init__(self, dim: int, episodes: Iterable[Episode], clusters: Iterable[Cluster]) -> None:
+        self.dim = dim
+        self.episodes: dict[int, Episode] = {}
+        self.clusters: dict[int, Cluster] = {}
+        self.episode_centroids = CentroidTable(dim)
+        self.routable = CentroidTable(dim)
+        """Centroids of the active clusters that hold a closed episode: the candidates of routing."""
+        self.open_episodes: dict[str, int] = {}
+        self.cluster_episodes: dict[int, set[int]] = {}
+        self._next_episode = 1
+        self._next_cluster = 1
+        for cluster in clusters:
+            self.put_cluster(cluster)
+        for episode in episodes:
+            self.put_episode(episode)
+
+    @property
+    def memory_count(self) -> int:
+        """Embedded memories of the namespace."""
+        return sum(cluster.memory_count for cluster in self.clusters.values())
+
+    def new_episode(self, session_id: str, cluster: int, position: int, time_ns: int) -> Episode:
+        """Open an episode of a session in a cluster, without members yet."""
+        episode = Episode(
+            episode=self._next_episode,
+            session_id=session_id,
+            cluster=cluster,
+            vector_sum=np.zeros(self.dim, dtype=np.float32),
+            memory_count=0,
+            first_position=position,
+            last_position=position,
+            open=True,
+            last_time_ns=time_ns,
+        )
+        self.put_episode(episode)
+        return episode
+
+    def new_cluster(self, now_ns: int) -> Cluster:
+        """Found an empty cluster."""
+        cluster = Cluster(
+            cluster=self._next_cluster,
+            title="",
+            summary="",
+            tags=(),
+            representatives=(),
+            vector_sum=np.zeros(self.dim, dtype=np.float32),
+            closed_episodes=0,
+            memory_count=0,
+            state=ClusterState.ACTIVE,
+            pinned=False,
+            profile_stale=True,
+            profile_count=0,
+            create_time_ns=now_ns,
+            update_time_ns=now_ns,
+        )
+        self.put_cluster(cluster)
+        return cluster
+
+    def put_episode(self, episode: Episode) -> None:
+        """Set an episode as it now is."""
+        old = self.episodes.get(episode.episode)
+        if old is not None and old.cluster != episode.cluster:
+            self.cluster_episodes.get(old.cluster, set()).discard(episode.episode)
+        self.episodes[episode.episode] = episode
+        self.cluster_episodes.setdefault(episode.cluster, set()).add(episode.episode)
+        self.episode_centroids.put(episode.episode, episode.vector_sum)
+        if episode.open:
+            self.open_episodes[episode.session_id] = episode.episode
+        elif self.open_episodes.get(episode.session_id) == episode.episode:
+            del self.open_episodes[episode.session_id]
+        self._next_episode = max(self._next_episode, episode.episode + 1)
+
+    def put_cluster(self, cluster: Cluster) -> None:
+        """Set a cluster as it now is."""
+        self.clusters[cluster.cluster] = cluster
+        self.cluster_episodes.setdefault(cluster.cluster, set())
+        if cluster.closed_episodes > 0 and cluster.state is ClusterState.ACTIVE:
+            self.routable.put(cluster.cluster, cluster.vector_sum)
+        else:
+            self.routable.remove(cluster.cluster)
+        self._next_cluster = max(self._next_cluster, cluster.cluster + 1)
+
+    def remove_episode(self, number: int) -> None:
+        """Forget an episode; unknown numbers are ignored."""
+        episode = self.episodes.pop(number, None)
+        if episode is None:
+            return
+        self.cluster_episodes.get(episode.cluster, set()).discard(number)
+        self.episode_centroids.remove(number)
+        if self.open_episodes.get(episode.session_id) == number:
+            del self.open_episodes[episode.session_id]
+
+    def remove_cluster(self, number: int) -> None:
+        """Forget a cluster that holds no episode; unknown numbers are ignored."""
+        self.clusters.pop(number, None)
+        self.cluster_episodes.pop(number, None)
+        self.routable.remove(number)
+
+    def grow_cluster(self, number: int, memories: int, now_ns: int) -> None:
+        """Add `memories` (may be negative) to a cluster's count."""
+        cluster = self.clusters[number]
+        self.put_cluster(replace(cluster, memory_count=cluster.memory_count + memories, update_time_ns=now_ns))
+
+    def add_centroid(self, number: int, centroid: Vector, sign: int) -> None:
+        """Add (`sign` 1) or take out (-1) a closed episode's unit centroid (dim,) in a cluster's running sum."""
+        cluster = self.clusters[number]
+        self.put_cluster(
+            replace(
+                cluster,
+                vector_sum=(cluster.vector_sum + sign * centroid).astype(np.float32),
+                closed_episodes=cluster.closed_episodes + sign,
+            )
+        )
+
+    def centroid(self, number: int) -> Vector:
+        """Return a cluster's unit centroid (dim,): of its closed episodes, else of its open ones."""
+        cluster = self.clusters[number]
+        if cluster.closed_episodes > 0:
+            return unit(cluster.vector_sum)
+        sums = [self.episodes[e].vector_sum for e in self.cluster_episodes.get(number, ())]
+        return unit(np.sum(sums, axis=0)) if sums else np.zeros(self.dim, dtype=np.float32)

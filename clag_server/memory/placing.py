@@ -1,0 +1,216 @@
+"""Placing memories: episodes are cut, provisional clusters taken, closed episodes routed, large clusters split.
+
+Design section 5 and paper section 3.1, with episodes as the unit of routing: a memory takes its open episode's
+cluster at once; when the episode closes it is routed as one by its centroid. All of it is decided at write time
+and returned as a `PlacementPlan`; the SLM's vote on a routed episode is added later (`memory.voting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from clag_server.memory.centroids import unit
+from clag_server.memory.cluster_map import ClusterMap
+from clag_server.memory.config import OrganizeConfig
+from clag_server.memory.splitting import two_means
+from clag_server.types.cluster import Cluster, Episode, Move, Placement, PlacementPlan
+from clag_server.types.memory import (
+    DecidedBy,
+    Matrix,
+    Memory,
+    MemoryState,
+    RoutingCandidate,
+    RoutingDecision,
+    Vector,
+)
+
+
+class Placer:
+    """Computes one plan on a `ClusterMap`, changing the map as it goes.
+
+    Use one Placer for one transaction: call `place` and `close`, then `plan`. If the commit fails, the map must be
+    loaded again.
+    """
+
+    def __init__(self, cluster_map: ClusterMap, config: OrganizeConfig, *, now_ns: int) -> None:
+        self._map = cluster_map
+        self._config = config
+        self._now_ns = now_ns
+        self._touched_episodes: dict[int, None] = {}
+        self._touched_clusters: dict[int, None] = {}
+        self._placements: list[Placement] = []
+        self._moves: list[Move] = []
+        self._routed: list[Move] = []
+        self._removed: list[int] = []
+        self.born = 0
+        self.split = 0
+
+    def place(self, memories: Sequence[Memory], vectors: Matrix, lexical: Sequence[str]) -> None:
+        """Append each memory (in order) to its session's episode; vectors are (n, dim) unit rows."""
+        for memory, vector, tokens in zip(memories, vectors, lexical, strict=True):
+            episode, decision = self._episode_for(memory, vector)
+            grown = replace(
+                episode,
+                vector_sum=(episode.vector_sum + vector).astype(np.float32),
+                memory_count=episode.memory_count + 1,
+                last_position=memory.session_position,
+                last_time_ns=self._now_ns,
+            )
+            self._map.put_episode(grown)
+            self._touched_episodes[grown.episode] = None
+            self._map.grow_cluster(grown.cluster, 1, self._now_ns)
+            self._touched_clusters[grown.cluster] = None
+            self._placements.append(
+                Placement(
+                    key=memory.key,
+                    episode=grown.episode,
+                    cluster=grown.cluster,
+                    embedding=vector,
+                    lexical=tokens,
+                    routing=decision,
+                    state=MemoryState.EMBEDDED,
+                )
+            )
+            if grown.memory_count >= self._config.episode_max:
+                self.close(grown.episode, "full")
+
+    def close(self, number: int, why: str) -> None:
+        """Close an open episode and route it as one; closed or unknown episodes are left alone."""
+        episode = self._map.episodes.get(number)
+        if episode is None or not episode.open:
+            return
+        centroid = unit(episode.vector_sum)
+        candidates = self.candidates(centroid)
+        source = self._map.clusters[episode.cluster]
+        target, reason = self._target(episode, source, candidates, why)
+        decision = self._decision(candidates, reason, provisional=False)
+        closed = replace(episode, open=False, cluster=target.cluster)
+        self._map.put_episode(closed)
+        self._touched_episodes[number] = None
+        if target.cluster != source.cluster:
+            self._shift(closed, source.cluster, target.cluster)
+            self._moves.append(Move(number, target.cluster, decision))
+            self._drop_if_empty(source.cluster)
+        else:
+            self._routed.append(Move(number, target.cluster, decision))
+        self._map.add_centroid(target.cluster, centroid, 1)
+        self._touched_clusters[target.cluster] = None
+        self._split_if_large(target.cluster)
+
+    def candidates(self, vector: Vector) -> tuple[RoutingCandidate, ...]:
+        """Return the nearest routable clusters of a unit vector (dim,), best first."""
+        return tuple(
+            RoutingCandidate(
+                cluster=number,
+                title=self._map.clusters[number].title,
+                cosine=cosine,
+                channel=None,
+                combined=cosine,
+            )
+            for number, cosine in self._map.routable.nearest(vector, self._config.candidates)
+        )
+
+    def plan(self) -> PlacementPlan:
+        """Return what was decided, as one transaction."""
+        episodes = [self._map.episodes[n] for n in self._touched_episodes if n in self._map.episodes]
+        clusters = [self._map.clusters[n] for n in self._touched_clusters if n in self._map.clusters]
+        return PlacementPlan(
+            clusters=clusters,
+            episodes=episodes,
+            placements=self._placements,
+            moves=self._moves,
+            routed_episodes=self._routed,
+            removed_clusters=self._removed,
+        )
+
+    def routed(self) -> Sequence[Move]:
+        """Episodes that this plan routes, with their decisions (for the SLM's vote)."""
+        return [*self._moves, *self._routed]
+
+    def _episode_for(self, memory: Memory, vector: Vector) -> tuple[Episode, RoutingDecision]:
+        number = self._map.open_episodes.get(memory.session_id)
+        if number is not None:
+            episode = self._map.episodes[number]
+            cosine = float(unit(episode.vector_sum) @ vector)
+            if cosine >= self._config.episode_cosine:
+                reason = f"follows in its session's open episode (cosine {cosine:.2f})"
+                return episode, self._decision(self.candidates(vector), reason, provisional=True)
+            self.close(number, f"the next memory has another topic (cosine {cosine:.2f})")
+        candidates = self.candidates(vector)
+        if candidates and candidates[0].cosine >= self._config.episode_cosine:
+            cluster = self._map.clusters[candidates[0].cluster]
+            reason = f"starts an episode; nearest cluster so far (cosine {candidates[0].cosine:.2f})"
+        else:
+            cluster = self._found()
+            reason = "starts an episode; no cluster is near, a new one is born"
+        episode = self._map.new_episode(memory.session_id, cluster.cluster, memory.session_position, self._now_ns)
+        return episode, self._decision(candidates, reason, provisional=True)
+
+    def _target(
+        self, episode: Episode, source: Cluster, candidates: Sequence[RoutingCandidate], why: str
+    ) -> tuple[Cluster, str]:
+        """Choose the cluster of a closing episode: the nearest if near enough, else a new one."""
+        best = candidates[0] if candidates else None
+        if best is not None and best.cosine >= self._config.cluster_cosine:
+            return self._map.clusters[best.cluster], f"nearest cluster (cosine {best.cosine:.2f}); closed: {why}"
+        if source.closed_episodes == 0 and self._map.cluster_episodes[source.cluster] == {episode.episode}:
+            return source, f"too far from every cluster, founds its own; closed: {why}"
+        return self._found(), f"too far from every cluster, a new one is born; closed: {why}"
+
+    def _found(self) -> Cluster:
+        cluster = self._map.new_cluster(self._now_ns)
+        self._touched_clusters[cluster.cluster] = None
+        self.born += 1
+        return cluster
+
+    def _shift(self, episode: Episode, source: int, target: int) -> None:
+        self._map.grow_cluster(source, -episode.memory_count, self._now_ns)
+        self._map.grow_cluster(target, episode.memory_count, self._now_ns)
+        self._touched_clusters[source] = None
+        self._touched_clusters[target] = None
+
+    def _drop_if_empty(self, number: int) -> None:
+        if not self._map.cluster_episodes.get(number) and self._map.clusters[number].closed_episodes == 0:
+            self._map.remove_cluster(number)
+            self._removed.append(number)
+
+    def _split_if_large(self, number: int) -> None:
+        """Split a cluster over the bound in two by 2-means over its closed episodes' centroids (paper, 3.1)."""
+        cluster = self._map.clusters[number]
+        if cluster.memory_count <= self._config.cluster_max or cluster.pinned:
+            return
+        closed = sorted(e for e in self._map.cluster_episodes[number] if not self._map.episodes[e].open)
+        centroids = np.stack([self._map.episode_centroids.get(e) for e in closed])
+        leaving = two_means(centroids)
+        if leaving is None:
+            return
+        born = self._found()
+        self.split += 1
+        for e in (closed[i] for i in np.flatnonzero(leaving)):
+            episode = replace(self._map.episodes[e], cluster=born.cluster)
+            self._map.put_episode(episode)
+            self._touched_episodes[e] = None
+            self._shift(episode, number, born.cluster)
+            centroid = self._map.episode_centroids.get(e)
+            self._map.add_centroid(number, centroid, -1)
+            self._map.add_centroid(born.cluster, centroid, 1)
+            reason = f"cluster c{number} grew over {self._config.cluster_max} memories and was split"
+            decision = self._decision(self.candidates(centroid), reason, provisional=False)
+            self._moves.append(Move(e, born.cluster, decision))
+        for part in (number, born.cluster):
+            self._map.put_cluster(replace(self._map.clusters[part], profile_stale=True))
+
+    def _decision(
+        self, candidates: tuple[RoutingCandidate, ...], reason: str, *, provisional: bool
+    ) -> RoutingDecision:
+        return RoutingDecision(
+            decided_by=DecidedBy.VECTOR,
+            candidates=candidates,
+            vote=None,
+            reason=reason,
+            provisional=provisional,
+            time_ns=self._now_ns,
+        )
