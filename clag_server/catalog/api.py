@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
-from clag_server.types.memory import Link, Matrix, Memory, MemoryState, NewMemory, Vector
+from clag_server.types.memory import AnnotationSource, Link, Matrix, Memory, MemoryState, NewMemory, Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Evolution:
     add_links: tuple[Link, ...] = ()
     confidence: float | None = None
     superseded_by: str | None = None
+    annotated_by: AnnotationSource | None = None
     state: MemoryState | None = None
 
 

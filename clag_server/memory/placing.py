@@ -85,8 +85,8 @@ class Placer:
         centroid = unit(episode.vector_sum)
         candidates = self.candidates(centroid)
         source = self._map.clusters[episode.cluster]
-        target, reason = self._target(episode, source, candidates, why)
-        decision = self._decision(candidates, reason, provisional=False)
+        target, reason, founded = self._target(episode, source, candidates, why)
+        decision = self._decision(candidates, reason, provisional=False, founded=founded)
         closed = replace(episode, open=False, cluster=target.cluster)
         self._map.put_episode(closed)
         self._touched_episodes[number] = None
@@ -141,24 +141,25 @@ class Placer:
             self.close(number, f"the next memory has another topic (cosine {cosine:.2f})")
         candidates = self.candidates(vector)
         if candidates and candidates[0].cosine >= self._config.episode_cosine:
-            cluster = self._map.clusters[candidates[0].cluster]
+            cluster, founded = self._map.clusters[candidates[0].cluster], False
             reason = f"starts an episode; nearest cluster so far (cosine {candidates[0].cosine:.2f})"
         else:
-            cluster = self._found()
+            cluster, founded = self._found(), True
             reason = "starts an episode; no cluster is near, a new one is born"
         episode = self._map.new_episode(memory.session_id, cluster.cluster, memory.session_position, self._now_ns)
-        return episode, self._decision(candidates, reason, provisional=True)
+        return episode, self._decision(candidates, reason, provisional=True, founded=founded)
 
     def _target(
         self, episode: Episode, source: Cluster, candidates: Sequence[RoutingCandidate], why: str
-    ) -> tuple[Cluster, str]:
-        """Choose the cluster of a closing episode: the nearest if near enough, else a new one."""
+    ) -> tuple[Cluster, str, bool]:
+        """Choose the cluster of a closing episode: the nearest if near enough, else a new one (True)."""
         best = candidates[0] if candidates else None
         if best is not None and best.cosine >= self._config.cluster_cosine:
-            return self._map.clusters[best.cluster], f"nearest cluster (cosine {best.cosine:.2f}); closed: {why}"
+            reason = f"nearest cluster (cosine {best.cosine:.2f}); closed: {why}"
+            return self._map.clusters[best.cluster], reason, False
         if source.closed_episodes == 0 and self._map.cluster_episodes[source.cluster] == {episode.episode}:
-            return source, f"too far from every cluster, founds its own; closed: {why}"
-        return self._found(), f"too far from every cluster, a new one is born; closed: {why}"
+            return source, f"too far from every cluster, founds its own; closed: {why}", True
+        return self._found(), f"too far from every cluster, a new one is born; closed: {why}", True
 
     def _found(self) -> Cluster:
         cluster = self._map.new_cluster(self._now_ns)
@@ -204,7 +205,12 @@ class Placer:
             self._map.put_cluster(replace(self._map.clusters[part], profile_stale=True))
 
     def _decision(
-        self, candidates: tuple[RoutingCandidate, ...], reason: str, *, provisional: bool
+        self,
+        candidates: tuple[RoutingCandidate, ...],
+        reason: str,
+        *,
+        provisional: bool,
+        founded: bool = False,
     ) -> RoutingDecision:
         return RoutingDecision(
             decided_by=DecidedBy.VECTOR,
@@ -213,4 +219,5 @@ class Placer:
             reason=reason,
             provisional=provisional,
             time_ns=self._now_ns,
+            founded=founded,
         )

@@ -68,13 +68,36 @@ class DecidedBy(enum.IntEnum):
     MANUAL = 4
 
 
+class FallbackCause(enum.IntEnum):
+    """Why the SLM's word is missing or did not count (numbers as in `clag.v1.FallbackCause`)."""
+
+    NONE = 0
+    UNAVAILABLE = 1
+    TIMEOUT = 2
+    INVALID_OUTPUT = 3
+    NOT_A_CANDIDATE = 4
+    NOT_TRUSTED = 5
+    DISABLED = 6
+    INPUT_REFUSED = 7
+    BUDGET = 8
+
+
+class AnnotationSource(enum.IntEnum):
+    """Where context, keywords and evolved tags come from (numbers as in `clag.v1.AnnotationSource`)."""
+
+    NONE = 0
+    SLM = 1
+    STATISTICS = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link to another memory, `memory_id`, with its kind and a reason a person can read."""
+    """A link to another memory, with its kind, a reason a person can read, and the cosine when it was made."""
 
     memory_id: str
     kind: LinkKind
     reason: str
+    similarity: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +116,9 @@ class RoutingDecision:
     """Why a memory is in its cluster: candidates best first, who decided, the SLM's own vote, and the reason.
 
     `vote` is the cluster the SLM scored highest (None when it did not vote); it is recorded even where vectors
-    decide. `provisional` decisions were taken from the first vectors of a still open episode.
+    decide. `provisional` decisions were taken from the first vectors of a still open episode. `founded` says that
+    no candidate was near enough. `fallback` is why the vote is missing or did not count; `slm_weight` is the
+    weight it had in `combined`.
     """
 
     decided_by: DecidedBy
@@ -102,6 +127,9 @@ class RoutingDecision:
     reason: str
     provisional: bool
     time_ns: int
+    founded: bool = False
+    fallback: FallbackCause = FallbackCause.NONE
+    slm_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +187,5 @@ class Memory:
     error: str
     has_embedding: bool
     embedding: Vector | None = None
+    client_embedding: bool = False
+    annotated_by: AnnotationSource = AnnotationSource.NONE
