@@ -1,0 +1,1 @@
+"""What an operator meets: locks, sockets, TLS, tokens, logs, signals."""

@@ -1,0 +1,313 @@
+"""Every setting of the server, in one typed place, and the only module that reads the environment.
+
+Sources, strongest first: flags, environment (`CLAG_SECTION__NAME`), the TOML file (`--config`, else `$CLAG_CONFIG`,
+else `~/.config/clag/config.toml`), defaults. An unknown key is an error that names it; `effective` says where each
+value came from. How the layers are read and merged is in `settings_sources`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
+from clag_server.models.config import ModelsConfig
+from clag_server.settings_sources import (
+    DEFAULT_ORIGIN,
+    SettingsError,
+    default_cache_dir,
+    default_data_dir,
+    default_socket,
+    flatten,
+    read_layers,
+)
+
+__all__ = [
+    "Effective",
+    "IndexSettings",
+    "LogFormat",
+    "LogSettings",
+    "ModelSettings",
+    "ServerSettings",
+    "Settings",
+    "SettingsError",
+    "StorageSettings",
+    "effective",
+    "load",
+]
+
+MAX_SOCKET_PATH_BYTES = 104
+"""Room for a Unix socket's path in sockaddr_un: 108 bytes on Linux, 104 on BSD and macOS, with the closing NUL."""
+
+_MODEL_DEFAULTS = ModelsConfig(cache=Path())
+
+_PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+def _expanded(path: Path | None) -> Path | None:
+    """Expand `~` and make the path absolute; "" (which pydantic reads as ".") stays unset."""
+    if path is None or str(path) in ("", "."):
+        return None
+    return path.expanduser().absolute()
+
+
+def _required(path: Path) -> Path:
+    expanded = _expanded(path)
+    if expanded is None:
+        raise ValueError("must not be empty")
+    return expanded
+
+
+_OptionalPath = Annotated[Path | None, AfterValidator(_expanded)]
+_RequiredPath = Annotated[Path, AfterValidator(_required)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class LogFormat(StrEnum):
+    """How log lines look; AUTO is HUMAN on a terminal and JSON elsewhere."""
+
+    AUTO = "auto"
+    HUMAN = "human"
+    JSON = "json"
+
+
+class ServerSettings(_Section):
+    """Where the server listens and how it ends.
+
+    Attributes:
+        socket: Unix socket ("" for none). Its directory is made 0700, the socket is 0600.
+        tcp: "host:port" to listen on as well ("" for none). Port 0 takes a free one.
+        token_file: File with the bearer token that TCP callers must present. A loopback server without one
+            makes `<data_dir>/token`.
+        tls_cert: PEM certificate chain of the server. With `tls_key` it turns TLS on.
+        tls_key: PEM private key of the server.
+        tls_client_ca: PEM certificates of the authorities whose clients are let in (mutual TLS).
+        drain_s: Longest time in seconds that a shutdown waits for calls to end.
+        unary_deadline_s: Longest time in seconds of a call that is not a stream.
+    """
+
+    socket: _OptionalPath = Field(default_factory=default_socket)
+    tcp: str = ""
+    token_file: _OptionalPath = None
+    tls_cert: _OptionalPath = None
+    tls_key: _OptionalPath = None
+    tls_client_ca: _OptionalPath = None
+    drain_s: _PositiveSeconds = 10.0
+    unary_deadline_s: _PositiveSeconds = 30.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.socket is None and not self.tcp:
+            raise ValueError("set server.socket or server.tcp: there is nothing to listen on")
+        if self.socket is not None and len(bytes(self.socket)) >= MAX_SOCKET_PATH_BYTES:
+            raise ValueError(
+                f"server.socket is {len(bytes(self.socket))} bytes long, the system allows "
+                f"{MAX_SOCKET_PATH_BYTES - 1}: choose a shorter path"
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("server.tls_cert and server.tls_key must be set together")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("server.tls_client_ca needs server.tls_cert and server.tls_key")
+        if self.tcp:
+            self.tcp_address()
+            if not self.tcp_is_loopback() and self.tls_cert is None:
+                raise ValueError(
+                    f'server.tcp "{self.tcp}" is not a loopback address: that is refused without TLS; '
+                    "set server.tls_cert and server.tls_key, or listen on 127.0.0.1"
+                )
+        return self
+
+    def tcp_address(self) -> tuple[str, int]:
+        """Split `tcp` into host and port. Raises ValueError when it is not "host:port"."""
+        host, separator, port = self.tcp.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+            raise ValueError(f'server.tcp "{self.tcp}" is not host:port, such as 127.0.0.1:7070')
+        return host, int(port)
+
+    def tcp_is_loopback(self) -> bool:
+        """Whether only this machine can reach the TCP port (the name "localhost" or a loopback address)."""
+        host, _ = self.tcp_address()
+        if host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+
+class StorageSettings(_Section):
+    """Where memories are kept.
+
+    Attributes:
+        data_dir: Directory of the catalog and the embedded index; one server at a time.
+    """
+
+    data_dir: _RequiredPath = Field(default_factory=default_data_dir)
+
+
+class ModelSettings(_Section):
+    """Which models run, and how.
+
+    Attributes:
+        backend: "local" runs models in a worker process; "scripted" answers from `script` (for tests).
+        script: JSON file of the scripted backend.
+        embedder: Name of a known model, hub name or folder of the embedding model.
+        slm: The same for the small language model, or a `.gguf` file; "" runs without one.
+        cache_dir: Where models are kept.
+        threads: CPU threads of the worker; 0 takes all cores.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        dtype: Of the language model: "auto", "float32", "bfloat16", "float16".
+        hang_timeout_s: A worker that has work and is silent for so long in seconds is replaced.
+        load_timeout_s: A worker whose first model is not loaded after this time in seconds is replaced.
+    """
+
+    backend: Literal["local", "scripted"] = "local"
+    script: _OptionalPath = None
+    embedder: Annotated[str, Field(min_length=1)] = _MODEL_DEFAULTS.embedder
+    slm: str = _MODEL_DEFAULTS.slm or ""
+    cache_dir: _RequiredPath = Field(default_factory=default_cache_dir)
+    threads: Annotated[int, Field(ge=0, le=1024)] = _MODEL_DEFAULTS.threads
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = _MODEL_DEFAULTS.device
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    hang_timeout_s: _PositiveSeconds = _MODEL_DEFAULTS.hang_timeout_s
+    load_timeout_s: _PositiveSeconds = _MODEL_DEFAULTS.load_timeout_s
+
+    @model_validator(mode="after")
+    def _script_when_scripted(self) -> Self:
+        if self.backend == "scripted" and self.script is None:
+            raise ValueError('models.script must name a file when models.backend is "scripted"')
+        return self
+
+
+class IndexSettings(_Section):
+    """The vector index.
+
+    Attributes:
+        uri: Address of a Milvus server; "" runs the embedded one.
+        token_file: File with the Milvus token.
+    """
+
+    uri: str = ""
+    token_file: _OptionalPath = None
+
+
+class LogSettings(_Section):
+    """Logging (to standard error).
+
+    Attributes:
+        level: Least severe level shown.
+        format: Look of the lines.
+    """
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: LogFormat = LogFormat.AUTO
+
+
+class Settings(_Section):
+    """All settings; made by `load`."""
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    storage: StorageSettings = Field(default_factory=StorageSettings)
+    models: ModelSettings = Field(default_factory=ModelSettings)
+    index: IndexSettings = Field(default_factory=IndexSettings)
+    ingest: IngestConfig = Field(default_factory=IngestConfig)
+    organize: OrganizeConfig = Field(default_factory=OrganizeConfig)
+    retrieve: RetrieveConfig = Field(default_factory=RetrieveConfig)
+    log: LogSettings = Field(default_factory=LogSettings)
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def set_origins(self, origins: Mapping[str, str]) -> None:
+        """Remember where each setting came from, by dotted name."""
+        self._origins.update(origins)
+
+    def origin(self, key: str) -> str:
+        """Say where a setting came from."""
+        return self._origins.get(key, DEFAULT_ORIGIN)
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        if self.organize.annotate not in ("terms", "slm"):
+            raise ValueError(f'organize.annotate is "{self.organize.annotate}"; it must be "terms" or "slm"')
+        for name in ("ingest", "organize", "retrieve"):
+            for key, value in flatten(self.model_dump(include={name})).items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
+                    raise ValueError(f"{key} is {value}; it must not be negative")
+        if self.ingest.window_items < self.ingest.max_batch_items:
+            raise ValueError(
+                f"ingest.window_items ({self.ingest.window_items}) must be at least ingest.max_batch_items "
+                f"({self.ingest.max_batch_items}), or a full frame could never be sent"
+            )
+        return self
+
+
+class Effective(NamedTuple):
+    """One line of `clag config`; secrets appear only as the paths of their files.
+
+    `origin` is "default", "file PATH", "environment NAME" or "flag".
+    """
+
+    key: str
+    value: str
+    origin: str
+
+
+def known_keys() -> tuple[str, ...]:
+    """Dotted names of all settings, in the order of this module."""
+    return tuple(flatten(Settings().model_dump()))
+
+
+def load(flags: Mapping[str, object] | None = None, *, config: Path | None = None) -> Settings:
+    """Read all sources and validate them once.
+
+    Args:
+        flags: Values of command line flags by dotted name ("server.tcp"); None values are skipped.
+        config: The TOML file of `--config`; it must exist when given.
+
+    Raises:
+        SettingsError: With one readable line for each wrong setting. Commands exit with 2.
+    """
+    layers = read_layers(flags or {}, config=config, known=known_keys())
+    try:
+        settings = Settings.model_validate(layers.nested())
+    except ValidationError as invalid:
+        raise SettingsError([_line(error, layers.origins) for error in invalid.errors()]) from None
+    settings.set_origins(layers.origins)
+    return settings
+
+
+def effective(settings: Settings) -> list[Effective]:
+    """List every setting with its value and where it came from, for `clag config`."""
+    rows = []
+    for key, value in flatten(settings.model_dump(mode="json")).items():
+        shown = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        if key == "index.uri":
+            shown = _without_password(shown)
+        rows.append(Effective(key, shown, settings.origin(key)))
+    return rows
+
+
+def _without_password(uri: str) -> str:
+    """Hide `user:password@` of an address."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator or "@" not in rest:
+        return uri
+    return f"{scheme}://***@{rest.rpartition('@')[2]}"
+
+
+def _line(error: Mapping[str, object], origins: Mapping[str, str]) -> str:
+    """One sentence of a validation error: setting, fault, and where the value came from."""
+    location = error["loc"]
+    key = ".".join(str(part) for part in location) if isinstance(location, tuple) else str(location)
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if key not in origins:
+        return message if not key or message.startswith(key) else f"{key}: {message}"
+    return f"{key}: {message} (from {origins[key]}, got {error['input']!r})"
