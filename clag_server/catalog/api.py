@@ -64,10 +64,19 @@ class Evolution:
 
 @dataclass(frozen=True, slots=True)
 class LexicalHits:
-    """Lexical matches, best first: catalog keys (n,) int64 and BM25 scores (n,) float64, higher is better."""
+    """Lexical matches, best first: three aligned arrays; BM25 scores are higher for better matches."""
 
     keys: NDArray[np.int64]
+    episodes: NDArray[np.int64]
     scores: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingKeys:
+    """Memories that match a filter, by ascending key: two aligned arrays."""
+
+    keys: NDArray[np.int64]
+    episodes: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +235,8 @@ class Catalog(IndexFeed, Protocol):
     async def list_memories(self, ns: int, *, where: Filter | None, after: int, limit: int) -> MemoryPage:
         """Page through memories by key."""
 
-    async def matching_keys(self, ns: int, where: Filter, *, limit: int) -> NDArray[np.int64]:
-        """Keys of embedded memories that match, ascending, at most `limit`."""
+    async def matching_keys(self, ns: int, where: Filter, *, limit: int) -> MatchingKeys:
+        """Embedded memories that match, at most `limit`."""
 
     async def lexical(self, ns: int, tokens: Sequence[str], *, limit: int) -> LexicalHits:
         """BM25 over the namespace's lexical index for any of the tokens (plain data, never query syntax)."""

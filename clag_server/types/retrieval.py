@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from clag_server.types.filters import Filter
@@ -12,7 +12,7 @@ from clag_server.types.memory import Memory, Vector
 
 
 class RetrieveMode(enum.IntEnum):
-    """Numbers as in `clag.v1.RetrieveMode`: two stages, or the whole namespace at once for comparison."""
+    """Numbers as in `clag.v1.RetrievalMode`: two stages, or the whole namespace at once for comparison."""
 
     TWO_STAGE = 1
     GLOBAL = 2
@@ -31,8 +31,29 @@ class ContextFormat(enum.IntEnum):
 
     PLAIN = 1
     MARKDOWN = 2
-    JSON = 3
-    CHAT = 4
+    CHAT_MESSAGES = 3
+    JSON = 4
+
+
+class DegradationKind(enum.IntEnum):
+    """What was skipped or missing (numbers as in `clag.v1.DegradationKind`)."""
+
+    SLM_UNAVAILABLE = 1
+    SLM_SKIPPED = 2
+    NET_SKIPPED = 3
+    DENSE_UNAVAILABLE = 4
+    LEXICAL_UNAVAILABLE = 5
+    INDEX_REBUILDING = 6
+    QUERY_TRUNCATED = 7
+    CONTEXT_SKIPPED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """One thing that was skipped or missing, with a sentence for people."""
+
+    kind: DegradationKind
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +67,7 @@ class RetrieveQuery:
     text: str
     vector: Vector | None = None
     where: Filter | None = None
+    session_id: str = ""
     mode: RetrieveMode = RetrieveMode.TWO_STAGE
     slm_use: SlmUse = SlmUse.AUTO
     task_hint: str = ""
@@ -53,7 +75,7 @@ class RetrieveQuery:
     max_memories: int = 0
     context_tokens: int = 0
     context_format: ContextFormat = ContextFormat.PLAIN
-    min_score: float = 0.0
+    min_score: float | None = None
     include_superseded: bool = False
     include_archived: bool = False
     include_embeddings: bool = False
@@ -63,12 +85,17 @@ class RetrieveQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """How much was looked at, in memories: in the picked episodes, in the selected clusters, added by the net."""
+    """How much was looked at (`clag.v1.SearchSpace`); memories are counted unless the name says otherwise."""
 
     total: int = 0
-    picked: int = 0
-    selected_clusters: int = 0
-    net: int = 0
+    in_selected_clusters: int = 0
+    in_picked_episodes: int = 0
+    added_by_net: int = 0
+    ranked: int = 0
+    clusters_total: int = 0
+    clusters_selected: int = 0
+    episodes_total: int = 0
+    episodes_picked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +113,7 @@ class ClusterCandidate:
     memories_picked: int
     episodes: int
     episodes_picked: int
+    cosine: float
     reason: str
 
 
@@ -145,11 +173,12 @@ class AssembledContext:
     tokens: int
     memory_ids: tuple[str, ...]
     left_out: int
+    truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RetrieveDone:
-    """Last: seconds per step, the search space, and what was skipped and why ("slm: not trusted", ...)."""
+    """Last: seconds per step, the search space, and what was skipped and why."""
 
     wait_s: float
     embed_s: float
@@ -158,7 +187,7 @@ class RetrieveDone:
     context_s: float
     space: SearchSpace
     revision: int
-    degraded: tuple[str, ...] = field(default=())
+    degraded: tuple[Degradation, ...] = ()
 
 
 RetrieveStage: TypeAlias = ClusterSelection | MemoryHits | AssembledContext | RetrieveDone
