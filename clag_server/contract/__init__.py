@@ -1,0 +1,1 @@
+"""The contract as the server sees it: strict message classes, decoding that never fails, rules."""
