@@ -16,7 +16,7 @@ class IngestConfig:
         max_batch_bytes: Bytes of one frame.
         embed_batch: Memories embedded in one model call; larger is faster and delays questions longer.
         max_attempts: Failed attempts at one stage after which a memory is quarantined.
-        retry_base_s: First pause after a failed attempt; doubled each time.
+        retry_base_s: Pause after a failed attempt at one memory.
         auto_create_namespaces: Whether the first ingest creates its namespace.
     """
 

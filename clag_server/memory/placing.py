@@ -7,7 +7,7 @@ and returned as a `PlacementPlan`; the SLM's vote on a routed episode is added l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +45,7 @@ class Placer:
         self._moves: list[Move] = []
         self._routed: list[Move] = []
         self._removed: list[int] = []
+        self.closed = 0
         self.born = 0
         self.split = 0
 
@@ -82,6 +83,7 @@ class Placer:
         episode = self._map.episodes.get(number)
         if episode is None or not episode.open:
             return
+        self.closed += 1
         centroid = unit(episode.vector_sum)
         candidates = self.candidates(centroid)
         source = self._map.clusters[episode.cluster]
@@ -129,6 +131,10 @@ class Placer:
     def routed(self) -> Sequence[Move]:
         """Episodes that this plan routes, with their decisions (for the SLM's vote)."""
         return [*self._moves, *self._routed]
+
+    def placed_clusters(self) -> Mapping[int, int]:
+        """Cluster of each placed memory (by key), after moves and splits."""
+        return {placement.key: self._map.episodes[placement.episode].cluster for placement in self._placements}
 
     def _episode_for(self, memory: Memory, vector: Vector) -> tuple[Episode, RoutingDecision]:
         number = self._map.open_episodes.get(memory.session_id)

@@ -1,0 +1,44 @@
+"""Outcome counters of one namespace since the server started (M7: fallbacks are counted, not hidden)."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Mapping
+
+
+class Outcome(enum.StrEnum):
+    """What is counted."""
+
+    EMBEDDED = "embedded"
+    EPISODES_CLOSED = "episodes_closed"
+    CLUSTERS_BORN = "clusters_born"
+    CLUSTERS_SPLIT = "clusters_split"
+    SLM_VOTES = "slm_votes"
+    SLM_AGREED = "slm_agreed"
+    DEFERRED = "deferred"
+    VOTE_FALLBACKS = "vote_fallbacks"
+    EVOLVED = "evolved"
+    LINKS = "links"
+    ANNOTATIONS = "annotations"
+    SLM_ANNOTATIONS = "slm_annotations"
+    ANNOTATION_FALLBACKS = "annotation_fallbacks"
+    PROFILES = "profiles"
+    FAILED_ATTEMPTS = "failed_attempts"
+    QUARANTINED = "quarantined"
+    RETRIEVALS = "retrievals"
+
+
+class Counters:
+    """Counts outcomes; used from one event loop."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Outcome] = Counter()
+
+    def add(self, outcome: Outcome, n: int = 1) -> None:
+        """Count `n` more."""
+        self._counts[outcome] += n
+
+    def snapshot(self) -> Mapping[str, int]:
+        """Return all counts by name, zeros included."""
+        return {outcome.value: self._counts[outcome] for outcome in Outcome}

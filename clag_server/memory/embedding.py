@@ -1,0 +1,132 @@
+"""The stage STORED -> EMBEDDED: embed a batch, append to episodes, place in clusters; then it is searchable.
+
+A model outage leaves memories STORED and is waited out. A memory that the model refuses is found by embedding the
+batch one by one; after enough failed attempts it is quarantined with the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import structlog
+
+from clag_server.memory.centroids import unit
+from clag_server.memory.config import IngestConfig
+from clag_server.memory.counters import Outcome
+from clag_server.memory.index_text import index_text, lexical_text
+from clag_server.memory.namespace import NamespaceState
+from clag_server.memory.placing import Placer
+from clag_server.memory.progress import KeyProgress, ProgressHub
+from clag_server.models.api import (
+    Embedder,
+    ModelRequestRefusedError,
+    Priority,
+    WrongShapeError,
+)
+from clag_server.types.cluster import Move
+from clag_server.types.ingest import AckLevel
+from clag_server.types.memory import Matrix, Memory, MemoryState, Vector
+
+_log = structlog.get_logger(__name__)
+
+
+class EmbedStage:
+    """Embeds and places what is STORED in one namespace."""
+
+    def __init__(
+        self,
+        state: NamespaceState,
+        *,
+        embedder: Embedder,
+        hub: ProgressHub,
+        config: IngestConfig,
+        on_routed: Callable[[Sequence[Move]], None],
+    ) -> None:
+        self._state = state
+        self._embedder = embedder
+        self._hub = hub
+        self._config = config
+        self._on_routed = on_routed
+
+    async def round(self, *, priority: Priority) -> int:
+        """Process one batch; returns how many memories were due. Raises ModelUnavailable/Timeout errors."""
+        state = self._state
+        memories = await state.catalog.pending(
+            state.ns, MemoryState.STORED, limit=self._config.embed_batch, now_ns=state.now_ns()
+        )
+        if not memories:
+            return 0
+        embedded, vectors = await self._embed(memories, priority)
+        if embedded:
+            lexical = await asyncio.to_thread(lambda: [lexical_text(memory) for memory in embedded])
+            async with state.placing() as placer:
+                placer.place(embedded, vectors, lexical)
+            self._after(embedded, placer)
+        return len(memories)
+
+    def _after(self, embedded: Sequence[Memory], placer: Placer) -> None:
+        state = self._state
+        now = asyncio.get_running_loop().time()
+        for memory in embedded:
+            state.last_seen[memory.session_id] = now
+        state.counters.add(Outcome.EMBEDDED, len(embedded))
+        self._on_routed(placer.routed())
+        clusters = placer.placed_clusters()
+        self._hub.publish(
+            KeyProgress(memory.key, AckLevel.SEARCHABLE, clusters.get(memory.key), MemoryState.EMBEDDED)
+            for memory in embedded
+        )
+
+    async def _embed(self, memories: Sequence[Memory], priority: Priority) -> tuple[list[Memory], Matrix]:
+        """Return the memories that have a vector now, and the vectors (n, dim), in order."""
+        given = {m.key: unit(m.embedding) for m in memories if m.embedding is not None}
+        asked = [m for m in memories if m.key not in given]
+        found: dict[int, Vector] = dict(given)
+        if asked:
+            texts = await asyncio.to_thread(lambda: [index_text(memory) for memory in asked])
+            try:
+                rows = await self._embedder.embed(texts, priority=priority)
+                found.update({m.key: row for m, row in zip(asked, rows, strict=True)})
+            except (ModelRequestRefusedError, WrongShapeError) as error:
+                _log.warning("embed batch failed", namespace=state_name(self._state), error=str(error))
+                found.update(await self._one_by_one(asked, texts, priority))
+        ready = [m for m in memories if m.key in found]
+        matrix = np.stack([found[m.key] for m in ready]) if ready else np.zeros((0, self._state.dim), np.float32)
+        return ready, matrix
+
+    async def _one_by_one(
+        self, memories: Sequence[Memory], texts: Sequence[str], priority: Priority
+    ) -> dict[int, Vector]:
+        found: dict[int, Vector] = {}
+        for memory, text in zip(memories, texts, strict=True):
+            try:
+                rows = await self._embedder.embed([text], priority=priority)
+                found[memory.key] = rows[0]
+            except (ModelRequestRefusedError, WrongShapeError) as error:
+                await self._fail(memory, str(error))
+        return found
+
+    async def _fail(self, memory: Memory, error: str) -> None:
+        state = self._state
+        state.counters.add(Outcome.FAILED_ATTEMPTS)
+        pause_ns = int(self._config.retry_base_s * 1e9)
+        for failed in await state.catalog.record_failure(
+            state.ns,
+            [memory.key],
+            error=error,
+            max_attempts=self._config.max_attempts,
+            not_before_ns=state.now_ns() + pause_ns,
+        ):
+            if failed.quarantined:
+                _log.warning("memory quarantined", namespace=state_name(state), memory_id=memory.memory_id)
+                state.counters.add(Outcome.QUARANTINED)
+                self._hub.publish(
+                    [KeyProgress(failed.key, AckLevel.ORGANIZED, None, MemoryState.QUARANTINED, error)]
+                )
+
+
+def state_name(state: NamespaceState) -> str:
+    """Return the namespace's name for logs."""
+    return state.namespace.name

@@ -1,0 +1,184 @@
+"""The stage -> EVOLVED: annotation, and links to neighbours, inside the memory's cluster only (paper section 3.2).
+
+For each memory: its nearest neighbours come from its cluster's partition, links with kind and reason are written
+on it and back on them, and it gets context, keywords and tags. The ingested text is never touched. Older memories
+are changed by newer ones only, so a cluster evolves in order of arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clag_server.catalog.api import Evolution
+from clag_server.memory.annotate import Annotation, annotate_by_slm, annotate_by_terms
+from clag_server.memory.counters import Outcome
+from clag_server.memory.lexical import tokens
+from clag_server.memory.namespace import NamespaceState
+from clag_server.memory.progress import KeyProgress, ProgressHub
+from clag_server.memory.terms import term_candidates
+from clag_server.models.api import SlmEngine
+from clag_server.types.ingest import AckLevel
+from clag_server.types.memory import AnnotationSource, FallbackCause, Link, LinkKind, Memory, MemoryState
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A memory of the same cluster, earlier in arrival, and its cosine."""
+
+    memory: Memory
+    cosine: float
+
+
+class EvolveStage:
+    """Evolves placed memories of one namespace, oldest first."""
+
+    def __init__(self, state: NamespaceState, *, slm: SlmEngine | None, hub: ProgressHub) -> None:
+        self._state = state
+        self._slm = slm
+        self._hub = hub
+
+    async def round(self, *, skip: frozenset[int] = frozenset()) -> int:
+        """Evolve one batch; returns how many memories were evolved. `skip` are keys to leave for later."""
+        state = self._state
+        limit = state.organize.evolve_batch + len(skip)
+        placed: list[Memory] = []
+        for waiting in (MemoryState.EMBEDDED, MemoryState.ROUTED):
+            placed += await state.catalog.pending(state.ns, waiting, limit=limit, now_ns=state.now_ns())
+        memories = sorted((m for m in placed if m.key not in skip), key=lambda m: m.key)
+        memories = memories[: state.organize.evolve_batch]
+        if not memories:
+            return 0
+        neighbours, annotations = await asyncio.gather(self._neighbours(memories), self._annotations(memories))
+        changes: list[Evolution] = []
+        for memory in memories:
+            changes += _changes(memory, neighbours[memory.key], annotations[memory.key], state)
+        evolved = await self._commit(memories, changes)
+        self._count(evolved, changes, annotations)
+        return len(evolved)
+
+    async def _neighbours(self, memories: Sequence[Memory]) -> dict[int, list[Neighbour]]:
+        """Nearest earlier members of each memory's cluster, best first."""
+        state = self._state
+        hits = await asyncio.gather(*(self._search(memory) for memory in memories))
+        placements = {hit for found in hits for hit, _ in found}
+        keys = await state.catalog.keys_of_placements(state.ns, sorted(placements))
+        known = {m.key: m for m in await state.catalog.memories(state.ns, sorted(set(keys.values())))}
+        result: dict[int, list[Neighbour]] = {}
+        for memory, found in zip(memories, hits, strict=True):
+            near = [(keys[p], score) for p, score in found if p in keys and keys[p] < memory.key]
+            result[memory.key] = [
+                Neighbour(known[key], score)
+                for key, score in near
+                if key in known and known[key].cluster == memory.cluster
+            ][: state.organize.link_neighbours]
+        return result
+
+    async def _search(self, memory: Memory) -> list[tuple[int, float]]:
+        if memory.embedding is None or memory.cluster is None:
+            return []
+        # Twice as many: the memory itself and later ones are found too and do not count.
+        found = await self._state.index.search(
+            self._state.ns, [memory.cluster], memory.embedding, limit=2 * self._state.organize.link_neighbours + 1
+        )
+        return [(hit.placement_id, hit.score) for hit in found.hits]
+
+    async def _annotations(self, memories: Sequence[Memory]) -> dict[int, Annotation]:
+        state = self._state
+        terms = sorted({token for memory in memories for token in term_candidates(memory.text)})
+        frequency, documents = await state.catalog.document_frequency(state.ns, terms)
+        by_terms = {
+            memory.key: annotate_by_terms(memory, state.map.clusters.get(memory.cluster or 0), frequency, documents)
+            for memory in memories
+        }
+        if state.organize.annotate != "slm":
+            return by_terms
+        if self._slm is None:
+            return {
+                key: Annotation(a.context, a.keywords, a.tags, a.source, FallbackCause.DISABLED)
+                for key, a in by_terms.items()
+            }
+        answers = await asyncio.gather(
+            *(annotate_by_slm(self._slm, m, self._topic(m), by_terms[m.key]) for m in memories)
+        )
+        return {memory.key: answer for memory, answer in zip(memories, answers, strict=True)}
+
+    def _topic(self, memory: Memory) -> str:
+        cluster = self._state.map.clusters.get(memory.cluster or 0)
+        return cluster.title if cluster is not None else ""
+
+    async def _commit(self, memories: Sequence[Memory], changes: Sequence[Evolution]) -> list[Memory]:
+        """Write what still holds: a memory that was moved meanwhile evolves in its new cluster, next round."""
+        state = self._state
+        async with state.lock:
+            now = {m.key: m for m in await state.catalog.memories(state.ns, [m.key for m in memories])}
+            stay = {m.key for m in memories if m.key in now and now[m.key].cluster == m.cluster}
+            await asyncio.shield(
+                state.catalog.evolve(state.ns, [c for c in changes if c.cause in stay], now_ns=state.now_ns())
+            )
+        self._hub.publish(
+            KeyProgress(key, AckLevel.ORGANIZED, now[key].cluster, MemoryState.EVOLVED) for key in sorted(stay)
+        )
+        return [m for m in memories if m.key in stay]
+
+    def _count(
+        self, evolved: Sequence[Memory], changes: Sequence[Evolution], annotations: Mapping[int, Annotation]
+    ) -> None:
+        counters = self._state.counters
+        keys = {memory.key for memory in evolved}
+        counters.add(Outcome.EVOLVED, len(evolved))
+        counters.add(Outcome.LINKS, sum(len(c.add_links) for c in changes if c.cause in keys))
+        for key in keys:
+            counters.add(Outcome.ANNOTATIONS)
+            if annotations[key].source is AnnotationSource.SLM:
+                counters.add(Outcome.SLM_ANNOTATIONS)
+            if annotations[key].fallback is not FallbackCause.NONE:
+                counters.add(Outcome.ANNOTATION_FALLBACKS)
+
+
+def _changes(
+    memory: Memory, neighbours: Sequence[Neighbour], annotation: Annotation, state: NamespaceState
+) -> list[Evolution]:
+    """Return the memory's own evolution and the links back from its neighbours."""
+    if memory.cluster is None:
+        return []
+    links = [link for link in (_link(memory, near, state) for near in neighbours) if link is not None]
+    own = Evolution(
+        key=memory.key,
+        cluster=memory.cluster,
+        cause=memory.key,
+        context=annotation.context,
+        keywords=annotation.keywords,
+        evolved_tags=annotation.tags,
+        add_links=tuple(links[: state.organize.max_links]),
+        annotated_by=annotation.source,
+        state=MemoryState.EVOLVED,
+    )
+    by_id = {near.memory.memory_id: near for near in neighbours}
+    back = [
+        Evolution(
+            key=by_id[link.memory_id].memory.key,
+            cluster=memory.cluster,
+            cause=memory.key,
+            add_links=(Link(memory.memory_id, link.kind, link.reason, link.similarity),),
+        )
+        for link in links
+        if len(by_id[link.memory_id].memory.links) < state.organize.max_links
+    ]
+    return [own, *back]
+
+
+def _link(memory: Memory, near: Neighbour, state: NamespaceState) -> Link | None:
+    """Link by what can be known without a model: supersession, equal words, succession, likeness."""
+    other, cosine = near.memory, near.cosine
+    if other.memory_id in memory.supersedes:
+        return Link(other.memory_id, LinkKind.REFINES, "the newer one replaces the older one", cosine)
+    if cosine >= state.organize.duplicate_cosine and tokens(memory.text) == tokens(other.text):
+        return Link(other.memory_id, LinkKind.DUPLICATE, "says the same", cosine)
+    follows = memory.episode == other.episode and memory.session_position - other.session_position == 1
+    if follows and cosine >= state.organize.episode_cosine:
+        return Link(other.memory_id, LinkKind.TEMPORAL, "follows directly in the same session", cosine)
+    if cosine >= state.organize.link_cosine:
+        return Link(other.memory_id, LinkKind.SIMILAR, f"near in meaning (cosine {cosine:.2f})", cosine)
+    return None

@@ -1,0 +1,115 @@
+"""One namespace at work: its cluster map, the lock under which placements change, and its counters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
+from clag_server.memory.cluster_map import ClusterMap
+from clag_server.memory.config import OrganizeConfig
+from clag_server.memory.counters import Counters, Outcome
+from clag_server.memory.placing import Placer
+from clag_server.types.cluster import PlacementPlan
+from clag_server.types.errors import EmbedderMismatch
+from clag_server.vectors.api import VectorIndex
+
+
+class NamespaceState:
+    """The domain's view of one namespace. Only this process writes its placements."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        catalog: Catalog,
+        index: VectorIndex,
+        organize: OrganizeConfig,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.namespace = namespace
+        self.ns = namespace.ns
+        self.catalog = catalog
+        self.index = index
+        self.organize = organize
+        self.now_ns = now_ns
+        self.counters = Counters()
+        self.lock = asyncio.Lock()
+        """Held while placements are computed and committed, and while single memories are deleted."""
+        self.map = ClusterMap(namespace.embedder.dim, (), ())
+        self.last_seen: dict[str, float] = {}
+        """Session -> monotonic seconds of its last placement, for closing idle episodes."""
+
+    @property
+    def dim(self) -> int:
+        """Length of the namespace's vectors."""
+        return self.namespace.embedder.dim
+
+    async def load(self) -> None:
+        """Mirror the catalog's episodes and clusters; the index is told to look at its outbox."""
+        episodes = await self.catalog.episodes(self.ns)
+        clusters = await self.catalog.clusters(self.ns)
+        self.map = ClusterMap(self.dim, episodes, clusters)
+        now = time.monotonic()
+        self.last_seen = dict.fromkeys(self.map.open_episodes, now)
+        self.index.notify(self.ns, self.dim)
+
+    def check_embedder(self, embedder: EmbedderPin) -> None:
+        """Raise EmbedderMismatch unless the namespace's vectors are of this embedder (case E1)."""
+        pinned = self.namespace.embedder
+        if pinned.fingerprint != embedder.fingerprint or pinned.dim != embedder.dim:
+            raise EmbedderMismatch(
+                namespace=self.namespace.name,
+                pinned=pinned.name,
+                pinned_dim=pinned.dim,
+                configured=embedder.name,
+                dim=embedder.dim,
+            )
+
+    @asynccontextmanager
+    async def placing(self) -> AsyncIterator[Placer]:
+        """Give a Placer under the lock; leaving commits its plan, or reloads the map when that fails."""
+        async with self.lock:
+            placer = Placer(self.map, self.organize, now_ns=self.now_ns())
+            try:
+                yield placer
+                await self.commit(placer.plan())
+            except BaseException:
+                await self._reload()
+                raise
+            self.counters.add(Outcome.EPISODES_CLOSED, placer.closed)
+            self.counters.add(Outcome.CLUSTERS_BORN, placer.born)
+            self.counters.add(Outcome.CLUSTERS_SPLIT, placer.split)
+
+    async def commit(self, plan: PlacementPlan) -> int:
+        """Apply a plan in the catalog and wake the index; the lock must be held. Returns the revision.
+
+        A cancelled caller does not cancel the transaction.
+        """
+        revision = await asyncio.shield(self.catalog.apply_plan(self.ns, plan, now_ns=self.now_ns()))
+        self.index.notify(self.ns, self.dim)
+        return revision
+
+    async def refresh(self, *, episode: int | None, cluster: int | None) -> None:
+        """Read one episode and one cluster again after the catalog changed them (delete); lock must be held."""
+        if episode is not None:
+            found = await self.catalog.episodes(self.ns, [episode])
+            if found:
+                self.map.put_episode(found[0])
+            else:
+                self.map.remove_episode(episode)
+        if cluster is not None:
+            clusters = await self.catalog.clusters(self.ns, [cluster])
+            if clusters:
+                self.map.put_cluster(clusters[0])
+            else:
+                self.map.remove_cluster(cluster)
+        self.index.notify(self.ns, self.dim)
+
+    async def _reload(self) -> None:
+        """Load the map again; when even that fails the next placement's commit will say so."""
+        seen = self.last_seen
+        await self.load()
+        self.last_seen.update({s: t for s, t in seen.items() if s in self.map.open_episodes})
