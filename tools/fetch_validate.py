@@ -30,7 +30,7 @@ def fetch() -> Path:
         SystemExit: if it cannot be fetched or a hash differs.
     """
     pin = pins()["validate"]
-    target = ROOT / pin["target"]
+    target = ROOT / str(pin["target"])
     if target.exists() and _sha256(target.read_bytes()) == pin["member_sha256"]:
         return target
     with tempfile.TemporaryDirectory() as folder:

@@ -82,7 +82,7 @@ def _python(described: FileDescriptorSet, work: Path, tree: Path) -> None:
         copy.CopyFrom(file)
         if file.name.startswith(PACKAGE):
             # The validation options are unknown fields here, as no one registered them.
-            copy.DiscardUnknownFields()  # type: ignore[no-untyped-call]
+            copy.DiscardUnknownFields()
             kept = [name for name in copy.dependency if not name.startswith("buf/")]
             copy.ClearField("dependency")
             copy.dependency.extend(kept)

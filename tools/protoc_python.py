@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-from grpc_tools import protoc
+from grpc_tools import protoc  # type: ignore[import-not-found]  # only in the isolated environment
 
 
 def main(descriptor_set: str, output: str, files: list[str]) -> int:

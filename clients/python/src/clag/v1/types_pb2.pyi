@@ -1147,7 +1147,8 @@ class MemoryInput(_message.Message):
     def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Optional embedding of the namespace's dimension, at most 4,096 finite numbers that are not
         all zero; the server normalises it. A wrong length is refused with the right one in the
-        message; a number that is NaN or infinite is refused with its index.
+        message; a number that is NaN or infinite is refused with its index. (The server checks the
+        numbers itself: a rule for each would cost more than all others together.)
         """
 
     def __init__(
