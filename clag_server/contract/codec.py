@@ -63,7 +63,7 @@ class Frame(Generic[M]):
     """
 
     message: M
-    blanked: Mapping[int, tuple[FieldViolation, ...]] = _NOTHING
+    blanked: Mapping[int, tuple[FieldViolation, ...]]
 
 
 def register(server: grpc.aio.Server, servicer: object, service_name: str) -> None:
