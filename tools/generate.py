@@ -47,7 +47,7 @@ def generate(*, tree: Path = PYTHON_TREE, rules: Path = RULES_SET, docs: Path = 
     fetch()
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        described = _build(work)
+        described = build(work)
         rules.parent.mkdir(parents=True, exist_ok=True)
         rules.write_bytes(_rules(described))
         docs.parent.mkdir(parents=True, exist_ok=True)
@@ -55,8 +55,15 @@ def generate(*, tree: Path = PYTHON_TREE, rules: Path = RULES_SET, docs: Path = 
         _python(described, work, tree)
 
 
-def _build(work: Path) -> FileDescriptorSet:
-    """Compile `proto/` with comments; imports come before the files that use them."""
+def build(work: Path) -> FileDescriptorSet:
+    """Compile `proto/` with comments.
+
+    Args:
+        work: a folder for the compiler's output.
+
+    Returns:
+        Our files and their imports; imports come before the files that use them.
+    """
     output = work / "image.binpb"
     buf("build", "--as-file-descriptor-set", "-o", str(output))
     return FileDescriptorSet.FromString(output.read_bytes())
@@ -73,7 +80,8 @@ def _rules(described: FileDescriptorSet) -> bytes:
     return own.SerializeToString(deterministic=True)
 
 
-def _python(described: FileDescriptorSet, work: Path, tree: Path) -> None:
+def without_rules(described: FileDescriptorSet) -> FileDescriptorSet:
+    """Return the contract as clients see it: no validation options, and no import of their schema."""
     plain = FileDescriptorSet()
     for file in described.file:
         if file.name.startswith("buf/"):
@@ -86,6 +94,11 @@ def _python(described: FileDescriptorSet, work: Path, tree: Path) -> None:
             kept = [name for name in copy.dependency if not name.startswith("buf/")]
             copy.ClearField("dependency")
             copy.dependency.extend(kept)
+    return plain
+
+
+def _python(described: FileDescriptorSet, work: Path, tree: Path) -> None:
+    plain = without_rules(described)
     stripped = work / "plain.binpb"
     stripped.write_bytes(plain.SerializeToString(deterministic=True))
     output = work / "python"

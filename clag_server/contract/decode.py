@@ -85,17 +85,21 @@ def _explain(full_name: str, data: bytes, *, repair: bool) -> Malformed | Repair
 
 
 def _bad_strings(
-    message: Message, prefix: str, blanked: dict[int, tuple[FieldViolation, ...]] | None
+    message: Message, path: str, blanked: dict[int, tuple[FieldViolation, ...]] | None
 ) -> Iterator[FieldViolation]:
     """Yield the ill-formed strings of a lenient message; blank items that hold some, if asked to."""
+    name = message.DESCRIPTOR.full_name
     for field, value in message.ListFields():
         if blanked is not None and field.full_name in checked_alone():
             _blank(_as_list(field, value), blanked)
-        elif field.full_name in _string_fields(message.DESCRIPTOR.full_name):
-            yield from _bad_values(field, value, prefix)
+            continue
+        # The key and the value of a map entry have the entry's own path, as in the rules' violations.
+        below = path if _is_map_entry(name) else _joined(path, field.name)
+        if field.full_name in _string_fields(name):
+            yield from _bad_values(field, value, below)
         elif field.message_type is not None:
-            for path, child in _children(field, value):
-                yield from _bad_strings(child, f"{prefix}{path}.", blanked)
+            for index, child in enumerate(_as_list(field, value)):
+                yield from _bad_strings(child, _item_path(field, index, child, below), blanked)
 
 
 def _blank(items: Sequence[Message], blanked: dict[int, tuple[FieldViolation, ...]]) -> None:
@@ -106,22 +110,24 @@ def _blank(items: Sequence[Message], blanked: dict[int, tuple[FieldViolation, ..
             item.Clear()
 
 
-def _bad_values(field: FieldDescriptor, value: object, prefix: str) -> Iterator[FieldViolation]:
+def _bad_values(field: FieldDescriptor, value: object, path: str) -> Iterator[FieldViolation]:
     values = cast("Sequence[bytes]", _as_list(field, value))
     for index, raw in enumerate(values):
         try:
             raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            path = f"{field.name}[{index}]" if field.is_repeated else field.name
-            yield FieldViolation(prefix + path, f"{_BAD_UTF8}, is not at byte {error.start}")
+            where = f"{path}[{index}]" if field.is_repeated else path
+            yield FieldViolation(where, f"{_BAD_UTF8}, is not at byte {error.start}")
 
 
-def _children(field: FieldDescriptor, value: object) -> Iterator[tuple[str, Message]]:
-    for index, child in enumerate(_as_list(field, value)):
-        if _is_map_entry(child.DESCRIPTOR.full_name):
-            yield key_path(field.name, _entry_key(child)), child
-        else:
-            yield (f"{field.name}[{index}]" if field.is_repeated else field.name), child
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _item_path(field: FieldDescriptor, index: int, child: Message, path: str) -> str:
+    if _is_map_entry(child.DESCRIPTOR.full_name):
+        return key_path(path, _entry_key(child))
+    return f"{path}[{index}]" if field.is_repeated else path
 
 
 def _entry_key(entry: Message) -> str:
