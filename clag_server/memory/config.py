@@ -18,6 +18,8 @@ class IngestConfig:
         max_attempts: Failed attempts at one stage after which a memory is quarantined.
         retry_base_s: Pause after a failed attempt at one memory.
         auto_create_namespaces: Whether the first ingest creates its namespace.
+        pipeline: False only stores: nothing is embedded or organized until a start with True (maintenance, and
+            the measurement of the contract path).
     """
 
     window_items: int = 1024
@@ -27,6 +29,7 @@ class IngestConfig:
     max_attempts: int = 5
     retry_base_s: float = 0.5
     auto_create_namespaces: bool = True
+    pipeline: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class RetrieveConfig:
         episode_weight: Weight of the best score in the same episode.
         lexical_limit: Lexical matches that are looked at.
         default_memories: `max_memories` where a query leaves it unset.
-        superseded_penalty: Subtracted from a memory's score once it was superseded.
+        cluster_limit: Clusters listed in the trace, selected ones always.
         max_wait_s: Longest wait for `at_least_as_fresh` where the call has no deadline.
         cache_vectors: Vectors of recently used episodes kept in memory (memories).
     """
@@ -102,6 +105,6 @@ class RetrieveConfig:
     episode_weight: float = 0.4
     lexical_limit: int = 2000
     default_memories: int = 10
-    superseded_penalty: float = 0.3
+    cluster_limit: int = 32
     max_wait_s: float = 10.0
     cache_vectors: int = 50_000

@@ -1,0 +1,193 @@
+"""The pipeline of one namespace: three loops that bring memories from STORED to EVOLVED, and close idle episodes.
+
+The catalog's states are the queue, so a restart resumes where it stopped. Each loop survives the failures it can
+wait out (a model that loads, a full disk) and says so in the log; any other fault is logged with its traceback and
+the step is tried again, later and later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import structlog
+
+from clag_server.memory.config import IngestConfig
+from clag_server.memory.counters import Outcome
+from clag_server.memory.embedding import EmbedStage
+from clag_server.memory.evolving import EvolveStage
+from clag_server.memory.namespace import NamespaceState
+from clag_server.memory.profiles import due, profile, sample
+from clag_server.memory.progress import ProgressHub
+from clag_server.memory.vote_stage import VoteStage
+from clag_server.models.api import Embedder, ModelTimeoutError, ModelUnavailableError, Priority, SlmEngine
+from clag_server.types.errors import StorageFailed
+from clag_server.types.memory import MemoryState
+
+_log = structlog.get_logger(__name__)
+_POLL_S = 2.0
+"""Longest sleep of a loop: failed attempts and idle episodes come due without anyone waking it."""
+_MAX_PAUSE_S = 5.0
+_PROFILES_PER_ROUND = 8
+
+
+class NamespacePipeline:
+    """Runs the stages of one namespace. `start` once, `stop` at the end."""
+
+    def __init__(
+        self,
+        state: NamespaceState,
+        *,
+        embedder: Embedder,
+        slm: SlmEngine | None,
+        hub: ProgressHub,
+        config: IngestConfig,
+    ) -> None:
+        self.state = state
+        self._config = config
+        self._votes = VoteStage(state, slm=slm)
+        self._embed = EmbedStage(state, embedder=embedder, hub=hub, config=config, on_routed=self._votes.add)
+        self._evolve = EvolveStage(state, slm=slm, hub=hub)
+        self._embed_wake = asyncio.Event()
+        self._organize_wake = asyncio.Event()
+        self._vote_wake = asyncio.Event()
+        self._embedded = asyncio.Condition()
+        self._interactive = 0
+        self._later: set[int] = set()
+        self._ended_sessions: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the loops (needs a running event loop)."""
+        name = self.state.namespace.name
+        for loop, label in ((self._embed_loop, "embed"), (self._evolve_loop, "evolve"), (self._vote_loop, "vote")):
+            self._tasks.append(asyncio.create_task(loop(), name=f"{label}:{name}"))
+        self._embed_wake.set()
+        self._organize_wake.set()
+
+    async def stop(self) -> None:
+        """Cancel the loops; a transaction that has begun is finished by the catalog."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def stored(self, keys: Sequence[int], *, later: bool = False) -> None:
+        """Say that memories were stored. `later`: evolve them only when nothing else waits."""
+        if later:
+            self._later.update(keys)
+        self._embed_wake.set()
+
+    def end_sessions(self, sessions: frozenset[str]) -> None:
+        """Close the sessions' open episodes once everything stored so far is embedded."""
+        self._ended_sessions |= sessions
+        self._embed_wake.set()
+
+    @contextlib.contextmanager
+    def hurry(self) -> Iterator[None]:
+        """While a caller waits for a memory of its own, embed with interactive priority."""
+        self._interactive += 1
+        try:
+            yield
+        finally:
+            self._interactive -= 1
+
+    async def wait_embedded(self, revision: int) -> None:
+        """Wait until every memory stored up to the revision is embedded (or quarantined)."""
+        while True:
+            waiting = await self.state.catalog.pending(
+                self.state.ns, MemoryState.STORED, limit=1, now_ns=self.state.now_ns()
+            )
+            if not waiting or waiting[0].revision > revision:
+                return
+            self._embed_wake.set()
+            async with self._embedded:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._embedded.wait(), _POLL_S)
+
+    async def _embed_loop(self) -> None:
+        await self._forever(self._embed_wake, self._embed_step)
+
+    async def _evolve_loop(self) -> None:
+        await self._forever(self._organize_wake, self._organize_step)
+
+    async def _vote_loop(self) -> None:
+        await self._forever(self._vote_wake, self._votes.round)
+
+    async def _forever(self, wake: asyncio.Event, step: Callable[[], Awaitable[bool]]) -> None:
+        """Run steps while they do something, then sleep until woken; wait out what passes by itself."""
+        pause = self._config.retry_base_s
+        while True:
+            wake.clear()
+            try:
+                while await step():
+                    pause = self._config.retry_base_s
+            except (ModelUnavailableError, ModelTimeoutError, StorageFailed) as error:
+                _log.warning(
+                    "pipeline waits", namespace=self.state.namespace.name, reason=str(error), pause_s=pause
+                )
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _MAX_PAUSE_S)
+                continue
+
+    async def _embed_step(self) -> bool:
+        priority = Priority.INTERACTIVE if self._interactive else Priority.ORGANIZE
+        done = await self._embed.round(priority=priority)
+        if done:
+            async with self._embedded:
+                self._embedded.notify_all()
+            self._organize_wake.set()
+            self._vote_wake.set()
+            return True
+        await self._close_episodes()
+        return False
+
+    async def _close_episodes(self) -> None:
+        """Close the episodes of ended sessions, and those that had no new member for a while."""
+        state = self.state
+        ended, self._ended_sessions = self._ended_sessions, set()
+        now = asyncio.get_running_loop().time()
+        idle = {
+            session
+            for session in state.map.open_episodes
+            if now - state.last_seen.setdefault(session, now) >= state.organize.episode_idle_s
+        }
+        closing = dict.fromkeys(ended, "session ended") | dict.fromkeys(idle - ended, "idle")
+        closing = {s: why for s, why in closing.items() if s in state.map.open_episodes}
+        if not closing:
+            return
+        async with state.placing() as placer:
+            for session, why in sorted(closing.items()):
+                placer.close(state.map.open_episodes[session], why)
+        for session in closing:
+            state.last_seen.pop(session, None)
+        self._votes.add(placer.routed())
+        self._organize_wake.set()
+        self._vote_wake.set()
+
+    async def _organize_step(self) -> bool:
+        """Evolve a batch and refresh due profiles; what may wait is evolved when nothing else is left."""
+        evolved = await self._evolve.round(skip=frozenset(self._later))
+        refreshed = await self._refresh_profiles()
+        if not evolved and self._later:
+            batch = frozenset(sorted(self._later)[: self.state.organize.evolve_batch])
+            self._later -= batch
+            evolved = await self._evolve.round(skip=frozenset(self._later))
+        return bool(evolved or refreshed)
+
+    async def _refresh_profiles(self) -> int:
+        state = self.state
+        waiting = sorted(number for number, cluster in state.map.clusters.items() if due(cluster))
+        for number in waiting[:_PROFILES_PER_ROUND]:
+            members = await sample(state.catalog, state.ns, state.map, number)
+            async with state.lock:
+                cluster = state.map.clusters.get(number)
+                if cluster is None:
+                    continue
+                taken = {c.title for n, c in state.map.clusters.items() if n != number}
+                fresh = await profile(state.catalog, state.ns, cluster, members, taken, now_ns=state.now_ns())
+                await asyncio.shield(state.catalog.put_clusters(state.ns, [fresh]))
+                state.map.put_cluster(fresh)
+            state.counters.add(Outcome.PROFILES)
+        return len(waiting[:_PROFILES_PER_ROUND])

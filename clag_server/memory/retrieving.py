@@ -1,0 +1,241 @@
+"""Two-stage retrieval of one query (design, section 6): pick episodes and clusters, then rank inside, plus a net.
+
+The query runs through `Retrieval` step by step; each finished stage is yielded at once. A missing part (embedder
+away, index rebuilding) degrades the answer and is named in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clag_server.catalog.api import EpisodeMembers, LexicalHits, MatchingKeys
+from clag_server.memory.centroids import unit
+from clag_server.memory.config import RetrieveConfig
+from clag_server.memory.context import assemble
+from clag_server.memory.episode_cache import EpisodeCache, concatenate
+from clag_server.memory.hits import hydrate
+from clag_server.memory.lexical import tokens
+from clag_server.memory.namespace import NamespaceState
+from clag_server.memory.ranking import rank
+from clag_server.memory.selecting import EpisodeScores, explain_clusters, pick_episodes, score_episodes
+from clag_server.models.api import Embedder, ModelError, Priority, TokenCounter
+from clag_server.types.cluster import ClusterState
+from clag_server.types.errors import FieldViolation, InvalidField
+from clag_server.types.memory import Vector
+from clag_server.types.retrieval import (
+    ClusterSelection,
+    Degradation,
+    DegradationKind,
+    MemoryHits,
+    RetrieveDone,
+    RetrieveMode,
+    RetrieveQuery,
+    RetrieveStage,
+    SearchSpace,
+    SlmUse,
+)
+
+_FILTER_LIMIT = 1_000_000
+_GLOBAL_DENSE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a retrieval works with."""
+
+    embedder: Embedder
+    counter: TokenCounter
+    cache: EpisodeCache
+    config: RetrieveConfig
+
+
+class Retrieval:
+    """One query on its way. Use once: iterate over `stages()`."""
+
+    def __init__(self, query: RetrieveQuery, state: NamespaceState, tools: Tools, *, waited_s: float) -> None:
+        self._query = query
+        self._state = state
+        self._tools = tools
+        self._config = tools.config
+        self._waited_s = waited_s
+        self._degraded: list[Degradation] = []
+        self._lexical: dict[int, float] = {}
+        self._allowed: MatchingKeys | None = None
+        self.returned: tuple[int, ...] = ()
+        """Keys of the hits, once they were yielded."""
+
+    async def stages(self) -> AsyncIterator[RetrieveStage]:
+        """Yield ClusterSelection, MemoryHits, AssembledContext (when a budget was given), RetrieveDone."""
+        query, state = self._query, self._state
+        started = time.perf_counter()
+        vector, hits, revision = await asyncio.gather(self._vector(), self._words(), state.catalog.revision())
+        if query.where is not None:
+            self._allowed = await state.catalog.matching_keys(state.ns, query.where, limit=_FILTER_LIMIT)
+        self._lexical = {int(k): float(s) for k, s in zip(hits.keys, hits.scores, strict=True)}
+        embedded = time.perf_counter()
+
+        scored = self._score(vector, hits)
+        two_stage = query.mode is RetrieveMode.TWO_STAGE
+        total = int(scored.sizes.sum())
+        picked = (
+            pick_episodes(scored, self._config, total=total, max_clusters=query.max_clusters)
+            if two_stage
+            else np.zeros(0, dtype=np.int64)
+        )
+        space = self._space(scored, picked)
+        candidates = explain_clusters(scored, picked, state.map, self._config, limit=self._config.cluster_limit)
+        yield ClusterSelection(candidates, space, revision)
+        selected = time.perf_counter()
+
+        inside = await self._tools.cache.members(state.ns, state.map, [int(e) for e in scored.episodes[picked]])
+        net = await self._net(vector, hits, inside.keys, everywhere=not two_stage)
+        members = self._permit(concatenate([part for part in (inside, net) if len(part.keys)]))
+        words = np.array([self._lexical.get(int(key), 0.0) for key in members.keys], dtype=np.float64)
+        ranked = rank(members, vector, words, self._config, use_episodes=two_stage)
+        found = await hydrate(ranked, state, query, self._config, inside={int(k) for k in inside.keys})
+        self.returned = tuple(hit.memory.key for hit in found)
+        yield MemoryHits(found)
+        ranked_at = time.perf_counter()
+
+        if query.context_tokens > 0:
+            yield await asyncio.to_thread(
+                assemble,
+                found,
+                budget=query.context_tokens,
+                form=query.context_format,
+                counter=self._tools.counter,
+            )
+        space = replace(space, added_by_net=len(net.keys), ranked=len(members.keys))
+        yield RetrieveDone(
+            wait_s=self._waited_s,
+            embed_s=embedded - started,
+            select_s=selected - embedded,
+            rank_s=ranked_at - selected,
+            context_s=time.perf_counter() - ranked_at,
+            space=space,
+            revision=revision,
+            degraded=tuple(self._degraded),
+        )
+
+    async def _vector(self) -> Vector:
+        """Return the query's unit vector (dim,), or zeros when words alone must do."""
+        query, dim = self._query, self._state.dim
+        if query.vector is not None:
+            if query.vector.shape != (dim,):
+                raise InvalidField(
+                    FieldViolation(
+                        "query.embedding", f"has {len(query.vector)} numbers, this namespace takes {dim}"
+                    )
+                )
+            return unit(query.vector)
+        try:
+            rows = await self._tools.embedder.embed([query.text], priority=Priority.INTERACTIVE)
+            vector: Vector = rows[0]
+        except ModelError as error:
+            if not tokens(query.text):
+                raise
+            self._degraded.append(Degradation(DegradationKind.DENSE_UNAVAILABLE, str(error)))
+            return np.zeros(dim, dtype=np.float32)
+        return vector
+
+    async def _words(self) -> LexicalHits:
+        """Return the lexical matches; under a filter all of them, since the best may not be permitted."""
+        if self._query.slm_use is SlmUse.ALWAYS:
+            detail = "selection by the SLM is not served by this release"
+            self._degraded.append(Degradation(DegradationKind.SLM_SKIPPED, detail))
+        limit = self._config.lexical_limit if self._query.where is None else _FILTER_LIMIT
+        text = " ".join(part for part in (self._query.text, self._query.task_hint) if part)
+        return await self._state.catalog.lexical(self._state.ns, tokens(text), limit=limit)
+
+    def _score(self, vector: Vector, hits: LexicalHits) -> EpisodeScores:
+        """Score the episodes that may be picked: of active clusters, holding a permitted memory."""
+        cluster_map = self._state.map
+        numbers, cosines = cluster_map.episode_centroids.scores(vector)
+        sizes = {int(n): cluster_map.episodes[int(n)].memory_count for n in numbers}
+        if self._allowed is not None:
+            episodes, counts = np.unique(self._allowed.episodes, return_counts=True)
+            sizes = {int(e): int(c) for e, c in zip(episodes, counts, strict=True) if int(e) in sizes}
+        best: dict[int, float] = {}
+        permitted = self._permitted(hits.keys)
+        for episode, score in zip(hits.episodes[permitted], hits.scores[permitted], strict=True):
+            best[int(episode)] = max(best.get(int(episode), 0.0), float(score))
+        keep = np.array([self._may_pick(int(n), sizes) for n in numbers], dtype=np.bool_)
+        numbers, cosines = numbers[keep], cosines[keep]
+        return score_episodes(
+            numbers,
+            np.array([cluster_map.episodes[int(n)].cluster for n in numbers], dtype=np.int64),
+            np.array([sizes[int(n)] for n in numbers], dtype=np.int64),
+            cosines.astype(np.float64),
+            np.array([best.get(int(n), 0.0) for n in numbers], dtype=np.float64),
+            dense_weight=self._config.dense_weight,
+        )
+
+    def _may_pick(self, number: int, sizes: dict[int, int]) -> bool:
+        cluster_map = self._state.map
+        cluster = cluster_map.clusters.get(cluster_map.episodes[number].cluster)
+        if cluster is None or sizes.get(number, 0) == 0:
+            return False
+        return self._query.include_archived or cluster.state is ClusterState.ACTIVE
+
+    async def _net(
+        self, vector: Vector, hits: LexicalHits, inside: NDArray[np.int64], *, everywhere: bool
+    ) -> EpisodeMembers:
+        """Return the best dense and lexical matches outside the picked episodes."""
+        state, config = self._state, self._config
+        size = _GLOBAL_DENSE if everywhere else config.net
+        keys: list[int] = [int(k) for k in hits.keys[self._permitted(hits.keys)][:size]]
+        if vector.any():
+            clusters = None
+            if not everywhere:
+                clusters = [n for n, _ in state.map.routable.nearest(vector, config.net_partitions)]
+                clusters += [n for n, c in state.map.clusters.items() if c.closed_episodes == 0]
+            # Under a filter most hits may not be permitted: look deeper.
+            limit = size if self._allowed is None else max(size, _GLOBAL_DENSE)
+            found = await state.index.search(state.ns, clusters, vector, limit=limit)
+            if not found.complete:
+                detail = "some partitions of the vector index could not be searched"
+                self._degraded.append(Degradation(DegradationKind.INDEX_REBUILDING, detail))
+            current = await state.catalog.keys_of_placements(state.ns, [hit.placement_id for hit in found.hits])
+            dense = [current[hit.placement_id] for hit in found.hits if hit.placement_id in current]
+            permitted = self._permitted(np.array(dense, dtype=np.int64))
+            keys += [key for key, allowed in zip(dense, permitted, strict=True) if allowed][:size]
+        known = set(inside.tolist())
+        return await state.catalog.members_of(state.ns, [k for k in dict.fromkeys(keys) if k not in known])
+
+    def _permitted(self, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+        if self._allowed is None:
+            return np.ones(len(keys), dtype=np.bool_)
+        return np.isin(keys, self._allowed.keys)
+
+    def _permit(self, members: EpisodeMembers) -> EpisodeMembers:
+        """Leave out what the filter or an archived cluster forbids."""
+        keep = self._permitted(members.keys)
+        if not self._query.include_archived:
+            keep &= np.array([self._active(int(e)) for e in members.episodes], dtype=np.bool_)
+        return EpisodeMembers(
+            members.keys[keep], members.episodes[keep], members.positions[keep], members.vectors[keep]
+        )
+
+    def _active(self, episode: int) -> bool:
+        known = self._state.map.episodes.get(episode)
+        cluster = self._state.map.clusters.get(known.cluster) if known else None
+        return cluster is None or cluster.state is ClusterState.ACTIVE
+
+    def _space(self, scored: EpisodeScores, picked: NDArray[np.int64]) -> SearchSpace:
+        clusters = self._state.map.clusters
+        selected = np.unique(scored.clusters[picked])
+        return SearchSpace(
+            total=self._state.map.memory_count,
+            in_selected_clusters=sum(clusters[int(c)].memory_count for c in selected),
+            in_picked_episodes=int(scored.sizes[picked].sum()),
+            clusters_total=len(clusters),
+            clusters_selected=len(selected),
+            episodes_total=len(self._state.map.episodes),
+            episodes_picked=len(picked),
+        )

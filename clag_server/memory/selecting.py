@@ -1,0 +1,136 @@
+"""Stage one: which episodes, and with them which clusters, may hold the answer (design, section 6.1).
+
+An episode's score is half its centroid's cosine with the query, half its best member's BM25, both min-max scaled.
+A cluster is selected when one of its episodes is picked, and scores as its best episode: evidence chooses clusters,
+profiles only explain them (the paper chooses by profile; that loses a third of the evidence).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clag_server.memory.cluster_map import ClusterMap
+from clag_server.memory.config import RetrieveConfig
+from clag_server.types.retrieval import ClusterCandidate
+
+
+def min_max(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scale to [0, 1]; all zeros where every value is the same, and for an empty array."""
+    if len(values) == 0:
+        return values
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeScores:
+    """Episodes that may be picked, aligned: numbers, clusters, sizes (memories), cosines, best BM25, scores."""
+
+    episodes: NDArray[np.int64]
+    clusters: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    cosines: NDArray[np.float64]
+    lexical: NDArray[np.float64]
+    scores: NDArray[np.float64]
+
+
+def score_episodes(
+    episodes: NDArray[np.int64],
+    clusters: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    cosines: NDArray[np.float64],
+    lexical: NDArray[np.float64],
+    *,
+    dense_weight: float,
+) -> EpisodeScores:
+    """Score episodes; where no word matches anything, the cosines decide alone."""
+    weight = dense_weight if lexical.any() else 1.0
+    scores = weight * min_max(cosines) + (1 - weight) * min_max(lexical)
+    return EpisodeScores(episodes, clusters, sizes, cosines, lexical, scores)
+
+
+def pick_episodes(
+    scored: EpisodeScores, config: RetrieveConfig, *, total: int, max_clusters: int
+) -> NDArray[np.int64]:
+    """Return rows of the picked episodes, best first (ties by episode number).
+
+    Args:
+        scored: All candidates.
+        config: The gap, share, minima and maxima.
+        total: Memories in the namespace (or that match the filter): `share` is a share of these.
+        max_clusters: Distinct clusters at most; 0 for no bound. Episodes of further clusters are passed over.
+    """
+    order = np.lexsort((scored.episodes, -scored.scores))
+    picked: list[int] = []
+    clusters: set[int] = set()
+    count = 0
+    for row in order:
+        size, cluster = int(scored.sizes[row]), int(scored.clusters[row])
+        enough = len(picked) >= config.min_episodes and count >= config.min_memories
+        far = scored.scores[row] < scored.scores[order[0]] - config.gap
+        if enough and (far or count + size > config.share * total):
+            break
+        if picked and (len(picked) >= config.max_episodes or count + size > config.max_candidates):
+            break
+        if max_clusters and cluster not in clusters and len(clusters) >= max_clusters:
+            continue
+        picked.append(int(row))
+        clusters.add(cluster)
+        count += size
+    return np.array(picked, dtype=np.int64)
+
+
+def explain_clusters(
+    scored: EpisodeScores, picked: NDArray[np.int64], cluster_map: ClusterMap, config: RetrieveConfig, *, limit: int
+) -> list[ClusterCandidate]:
+    """Return every cluster that was weighed, best first: all selected ones, and of the pruned ones the best.
+
+    `limit` bounds the list unless more are selected.
+    """
+    chosen = np.zeros(len(scored.episodes), dtype=np.bool_)
+    chosen[picked] = True
+    best = float(scored.scores.max()) if len(scored.scores) else 0.0
+    candidates = []
+    for number in np.unique(scored.clusters):
+        rows = np.flatnonzero(scored.clusters == number)
+        top = int(rows[np.lexsort((scored.episodes[rows], -scored.scores[rows]))[0]])
+        taken = rows[chosen[rows]]
+        cluster = cluster_map.clusters[int(number)]
+        candidates.append(
+            ClusterCandidate(
+                cluster=int(number),
+                title=cluster.title,
+                score=float(scored.scores[top]),
+                selected=len(taken) > 0,
+                memory_count=cluster.memory_count,
+                memories_picked=int(scored.sizes[taken].sum()),
+                episodes=len(rows),
+                episodes_picked=len(taken),
+                cosine=float(scored.cosines[top]),
+                reason=_reason(scored, top, taken, rows, best, config),
+            )
+        )
+    candidates.sort(key=lambda c: (not c.selected, -c.score, c.cluster))
+    selected = sum(c.selected for c in candidates)
+    return candidates[: max(limit, selected)]
+
+
+def _reason(
+    scored: EpisodeScores,
+    top: int,
+    taken: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    best: float,
+    config: RetrieveConfig,
+) -> str:
+    words = "words match" if scored.lexical[top] > 0 else "no word matches"
+    evidence = f"best episode {scored.scores[top]:.2f} (cosine {scored.cosines[top]:.2f}, {words})"
+    if len(taken):
+        return f"{evidence}; {len(taken)} of {len(rows)} episodes picked"
+    behind = best - float(scored.scores[top])
+    if behind > config.gap:
+        return f"pruned: {evidence}, {behind:.2f} behind the best"
+    return f"pruned: {evidence}, the search space was full"
