@@ -1,0 +1,93 @@
+"""The full-text index: one FTS5 table per namespace, `fts_<ns>`, whose row ids are the memories' keys.
+
+The domain makes the tokens (stems, CJK bigrams, ...); FTS5 must only split at spaces. Its unicode61 tokenizer does
+that when every category but the separators counts as part of a token, and diacritics are kept. Table names are
+made of our integers; tokens are always quoted FTS5 strings, so a query is never query syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import sqlalchemy as sa
+
+from clag_server.catalog.api import LexicalHits
+from clag_server.catalog.schema import memories, namespaces
+from clag_server.catalog.transaction import WriteTx
+
+MAX_QUERY_TOKENS: Final = 256
+"""Distinct tokens of a query that are looked up, the first ones. A 32 KiB text has about 5,000."""
+
+_TOKENIZE: Final = "unicode61 remove_diacritics 0 categories ''L* M* N* P* S* C*''"
+
+
+def _name(ns: int) -> str:
+    return f"fts_{int(ns)}"
+
+
+def create_index(tx: WriteTx, ns: int) -> None:
+    """Create the index of a new namespace."""
+    tx.connection.exec_driver_sql(f"CREATE VIRTUAL TABLE {_name(ns)} USING fts5(tokens, tokenize='{_TOKENIZE}')")
+
+
+def add(tx: WriteTx, ns: int, rows: Sequence[tuple[int, str]]) -> None:
+    """Index memories that are not indexed: (key, space-joined tokens)."""
+    tx.executemany(f"INSERT INTO {_name(ns)} (rowid, tokens) VALUES (?, ?)", rows)  # noqa: S608 (our integer)
+
+
+def remove(tx: WriteTx, ns: int, keys: Iterable[int]) -> None:
+    """Take memories out of the index; their tokens are gone at once."""
+    tx.executemany(f"DELETE FROM {_name(ns)} WHERE rowid = ?", [(key,) for key in keys])  # noqa: S608
+
+
+def search(connection: sa.Connection, ns: int, tokens: Sequence[str], *, limit: int) -> LexicalHits:
+    """Return the memories that hold any of the tokens, by BM25 (k1 1.2, b 0.75, FTS5's own), ties by key."""
+    query = " OR ".join(_quoted(token) for token in _distinct(tokens))
+    rows = connection.execute(_search_statement(ns), {"query": query, "limit": limit}).all() if query else []
+    return LexicalHits(
+        keys=np.fromiter((row.key for row in rows), dtype=np.int64, count=len(rows)),
+        episodes=np.fromiter((row.episode for row in rows), dtype=np.int64, count=len(rows)),
+        scores=np.fromiter((-row.score for row in rows), dtype=np.float64, count=len(rows)),
+    )
+
+
+def document_frequency(connection: sa.Connection, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
+    """Count the memories that hold each token, and all that are indexed."""
+    indexed = connection.scalar(sa.select(namespaces.c.placed).where(namespaces.c.ns == ns)) or 0
+    found: dict[str, int] = {}
+    if indexed:
+        table, matches = _table(ns)
+        statement = sa.select(sa.func.count()).select_from(table).where(matches)
+        for token in _distinct(tokens):
+            found[token] = connection.scalar(statement, {"query": _quoted(token)}) or 0
+    return {token: count for token, count in found.items() if count}, indexed
+
+
+def _search_statement(ns: int) -> sa.Select[tuple[int, int, float]]:
+    """Return key, episode and FTS5's bm25() (negative, better is smaller) of the best hits."""
+    table, matches = _table(ns)
+    score = sa.func.bm25(sa.literal_column(table.name), type_=sa.Double).label("score")
+    limit = sa.bindparam("limit", type_=sa.Integer)
+    best = sa.select(table.c.rowid, score).where(matches).order_by(score, table.c.rowid).limit(limit).subquery()
+    return (
+        sa.select(memories.c.key, memories.c.episode, best.c.score)
+        .join_from(best, memories, memories.c.key == best.c.rowid)
+        .where(memories.c.ns == ns)
+        .order_by(best.c.score, best.c.rowid)
+    )
+
+
+def _table(ns: int) -> tuple[sa.TableClause, sa.ColumnElement[bool]]:
+    """Return the index as a table, and the condition that it matches the parameter `query`."""
+    table = sa.table(_name(ns), sa.column("rowid", sa.BigInteger))
+    return table, sa.literal_column(_name(ns)).bool_op("MATCH")(sa.bindparam("query", type_=sa.Text))
+
+
+def _distinct(tokens: Sequence[str]) -> list[str]:
+    return [token for token in dict.fromkeys(tokens) if token.strip()][:MAX_QUERY_TOKENS]
+
+
+def _quoted(token: str) -> str:
+    return '"' + token.replace('"', '""') + '"'

@@ -1,0 +1,1 @@
+"""Schema migrations of the catalog (Alembic). `SqliteCatalog.open` upgrades; nobody runs them by hand."""

@@ -1,0 +1,290 @@
+"""The catalog on SQLite: which door of `catalog.api` leads to which room."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+import structlog
+
+from clag_server.catalog import (
+    delete,
+    evolution,
+    lexical,
+    placements,
+    plans,
+    reads,
+    requests,
+    statistics,
+    store,
+    streams,
+)
+from clag_server.catalog.api import (
+    EmbedderPin,
+    EpisodeMembers,
+    Evolution,
+    FailedTask,
+    IndexOp,
+    LexicalHits,
+    MatchingKeys,
+    MemoryPage,
+    Namespace,
+    NamespaceStats,
+)
+from clag_server.catalog.connections import connect_writer, driver_of, make_engine, prepare_file, storage_errors
+from clag_server.catalog.migrate import migrate
+from clag_server.catalog.readers import ReaderPool
+from clag_server.catalog.schema import namespaces
+from clag_server.catalog.transaction import WriteTx
+from clag_server.catalog.writer import GroupWriter
+from clag_server.types.cluster import Cluster, Episode, PlacementPlan
+from clag_server.types.errors import NotFound, StorageFailed
+from clag_server.types.filters import Filter
+from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
+from clag_server.types.memory import Memory, MemoryState, NewMemory
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+
+class SqliteCatalog:
+    """`catalog.api.Catalog` in one SQLite file. What each method promises is said there.
+
+    Args:
+        path: the database file; made, with its directory, when missing.
+        readers: connections (and threads) for reads, which never wait for a write.
+    """
+
+    def __init__(self, path: Path, *, readers: int = 2) -> None:
+        self._path = path
+        self._reader_count = readers
+        self._connection: sa.Connection | None = None
+        self._writer: GroupWriter | None = None
+        self._readers: ReaderPool | None = None
+
+    async def open(self) -> None:
+        """Open or create the file and migrate it."""
+        await asyncio.to_thread(self._open)
+
+    async def close(self) -> None:
+        """Finish queued writes and running reads, move the log into the database, and close."""
+        await asyncio.to_thread(self._close)
+
+    # --- namespaces
+    async def ensure_namespace(self, name: str, embedder: EmbedderPin, *, create: bool) -> Namespace:
+        """Return the namespace as it is pinned (its embedder may be another), made when missing and `create`."""
+        try:
+            return await self.get_namespace(name)
+        except NotFound:
+            if not create:
+                raise
+        return await self._write(lambda tx: _ensure_namespace(tx, name, embedder))
+
+    async def get_namespace(self, name: str) -> Namespace:
+        """Return a namespace by name."""
+        return await self._read(lambda connection: reads.get_namespace(connection, name))
+
+    async def list_namespaces(self) -> Sequence[Namespace]:
+        """Return all namespaces by name."""
+        return await self._read(reads.list_namespaces)
+
+    # --- storing
+    async def open_stream(self, ns: int, stream_id: str) -> StreamPosition:
+        """Open or resume a stream."""
+        return await self._write(lambda tx: streams.open_stream(tx, ns, stream_id))
+
+    async def append(
+        self, ns: int, items: Sequence[IngestItem], *, first_seq: int, stream: StreamRef | None, now_ns: int
+    ) -> AppendResult:
+        """Store a batch."""
+        return await self._write(
+            lambda tx: store.append(tx, ns, items, first_seq=first_seq, stream=stream, now_ns=now_ns)
+        )
+
+    async def finish_stream(self, ns: int, ref: StreamRef, *, last_seq: int) -> StreamPosition:
+        """Check a stream's end."""
+        return await self._read(lambda connection: streams.finish_stream(connection, ns, ref, last_seq=last_seq))
+
+    async def create(self, ns: int, memory: NewMemory, *, request_id: str, now_ns: int) -> AppendResult:
+        """Store one memory."""
+        return await self._write(lambda tx: requests.create(tx, ns, memory, request_id=request_id, now_ns=now_ns))
+
+    # --- the pipeline
+    async def pending(self, ns: int, state: MemoryState, *, limit: int, now_ns: int) -> Sequence[Memory]:
+        """Return memories that wait in `state` and are due."""
+        return await self._read(lambda c: reads.pending(c, ns, state, limit=limit, now_ns=now_ns))
+
+    async def backlog(self) -> Mapping[int, Mapping[MemoryState, int]]:
+        """Return how many memories wait."""
+        return await self._read(statistics.backlog)
+
+    async def apply_plan(self, ns: int, plan: PlacementPlan, *, now_ns: int) -> int:
+        """Apply a placement plan."""
+        return await self._write(lambda tx: plans.apply_plan(tx, ns, plan, now_ns=now_ns))
+
+    async def evolve(self, ns: int, changes: Sequence[Evolution], *, now_ns: int) -> int:
+        """Apply evolution."""
+        return await self._write(lambda tx: evolution.evolve(tx, ns, changes, now_ns=now_ns))
+
+    async def put_clusters(self, ns: int, clusters: Sequence[Cluster]) -> int:
+        """Write clusters whole."""
+        return await self._write(lambda tx: evolution.put_clusters(tx, ns, clusters))
+
+    async def record_failure(
+        self, ns: int, keys: Sequence[int], *, error: str, max_attempts: int, not_before_ns: int
+    ) -> Sequence[FailedTask]:
+        """Count failed attempts."""
+        return await self._write(
+            lambda tx: evolution.record_failure(
+                tx, ns, keys, error=error, max_attempts=max_attempts, not_before_ns=not_before_ns
+            )
+        )
+
+    async def touch(self, ns: int, keys: Sequence[int], *, now_ns: int) -> None:
+        """Count accesses."""
+        await self._write(lambda tx: evolution.touch(tx, ns, keys, now_ns=now_ns))
+
+    # --- reading
+    async def memory(self, ns: int, memory_id: str, *, embedding: bool = False) -> Memory:
+        """Return one memory."""
+        return await self._read(lambda c: reads.memory(c, ns, memory_id, embedding=embedding))
+
+    async def memories(self, ns: int, keys: Sequence[int], *, embeddings: bool = False) -> Sequence[Memory]:
+        """Return memories by key."""
+        return await self._read(lambda c: reads.by_keys(c, ns, keys, embeddings=embeddings))
+
+    async def list_memories(self, ns: int, *, where: Filter | None, after: int, limit: int) -> MemoryPage:
+        """Return a page of memories."""
+        return await self._read(lambda c: reads.page(c, ns, where=where, after=after, limit=limit))
+
+    async def matching_keys(self, ns: int, where: Filter, *, limit: int) -> MatchingKeys:
+        """Return embedded memories that match."""
+        return await self._read(lambda c: reads.matching_keys(c, ns, where, limit=limit))
+
+    async def lexical(self, ns: int, tokens: Sequence[str], *, limit: int) -> LexicalHits:
+        """Return lexical matches."""
+        return await self._read(lambda c: lexical.search(c, ns, tokens, limit=limit))
+
+    async def document_frequency(self, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
+        """Count the memories that hold each token."""
+        return await self._read(lambda c: lexical.document_frequency(c, ns, tokens))
+
+    async def episode_members(self, ns: int, episodes: Sequence[int]) -> EpisodeMembers:
+        """Return the members of episodes."""
+        return await self._read(lambda c: reads.episode_members(c, ns, episodes))
+
+    async def members_of(self, ns: int, keys: Sequence[int]) -> EpisodeMembers:
+        """Return the same for given memories."""
+        return await self._read(lambda c: reads.members_of(c, ns, keys))
+
+    async def keys_of_placements(self, ns: int, placement_ids: Sequence[int]) -> Mapping[int, int]:
+        """Return the keys of current placements."""
+        return await self._read(lambda c: reads.keys_of_placements(c, ns, placement_ids))
+
+    async def clusters(self, ns: int, numbers: Sequence[int] | None = None) -> Sequence[Cluster]:
+        """Return clusters."""
+        return await self._read(lambda c: reads.list_clusters(c, ns, numbers))
+
+    async def episodes(self, ns: int, numbers: Sequence[int] | None = None) -> Sequence[Episode]:
+        """Return episodes."""
+        return await self._read(lambda c: reads.list_episodes(c, ns, numbers))
+
+    async def stats(self, ns: int) -> NamespaceStats:
+        """Return counters."""
+        return await self._read(lambda c: statistics.stats(c, ns))
+
+    async def revision(self) -> int:
+        """Return the newest committed revision."""
+        return await self._read(statistics.revision)
+
+    # --- the vector index's feed
+    async def read_index_ops(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
+        """Return the outbox in order."""
+        return await self._read(lambda c: placements.read_index_ops(c, ns, after=after, limit=limit))
+
+    async def ack_index_ops(self, ns: int, *, through: int) -> None:
+        """Forget the outbox up to `through`."""
+        await self._write(lambda tx: placements.ack_index_ops(tx, ns, through=through))
+
+    async def current_placements(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
+        """Return a page of current placements."""
+        return await self._read(lambda c: placements.current_placements(c, ns, after=after, limit=limit))
+
+    async def index_head(self, ns: int) -> tuple[int, int]:
+        """Return the outbox's newest step and the number of placements."""
+        return await self._read(lambda c: placements.index_head(c, ns))
+
+    # --- deleting
+    async def delete(self, ns: int, memory_id: str, *, etag: str, now_ns: int) -> int:
+        """Delete a memory everywhere."""
+        return await self._write(lambda tx: delete.delete(tx, ns, memory_id, etag=etag, now_ns=now_ns))
+
+    async def _write(self, write: Callable[[WriteTx], T]) -> T:
+        if self._writer is None:
+            raise StorageFailed("the catalog is not open")
+        return await self._writer.run(write)
+
+    async def _read(self, read: Callable[[sa.Connection], T]) -> T:
+        if self._readers is None:
+            raise StorageFailed("the catalog is not open")
+        return await self._readers.run(read)
+
+    def _open(self) -> None:
+        with storage_errors():
+            prepare_file(self._path)
+            engine = make_engine(self._path)
+            connection = connect_writer(engine)
+            try:
+                driver = driver_of(connection)
+                driver.execute("BEGIN IMMEDIATE")
+                migrate(connection)
+                driver.execute("COMMIT")
+                self._readers = ReaderPool(engine, self._reader_count)
+            except BaseException:
+                connection.close()
+                raise
+        self._connection = connection
+        self._writer = GroupWriter(connection)
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self._readers is not None:
+            self._readers.close()
+        if self._connection is not None:
+            try:
+                driver_of(self._connection).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:  # the log stays beside the database and is read at the next open
+                _log.warning("catalog checkpoint failed", error=str(error))
+            self._connection.close()
+            self._connection = None
+
+
+def _ensure_namespace(tx: WriteTx, name: str, embedder: EmbedderPin) -> Namespace:
+    try:
+        return reads.get_namespace(tx.connection, name)  # another writer made it meanwhile
+    except NotFound:
+        tx.connection.execute(
+            sa.insert(namespaces).values(
+                name=name,
+                embedder_name=embedder.name,
+                embedder_fingerprint=embedder.fingerprint,
+                embedder_dim=embedder.dim,
+                create_time_ns=time.time_ns(),
+                created=0,
+                duplicates=0,
+                rejected=0,
+                memories=0,
+                placed=0,
+                outbox_head=0,
+            )
+        )
+    namespace = reads.get_namespace(tx.connection, name)
+    lexical.create_index(tx, namespace.ns)
+    return namespace

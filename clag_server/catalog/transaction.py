@@ -1,0 +1,102 @@
+"""What one write of a group sees: the connection, and the numbers that the catalog gives out.
+
+Numbers (revisions, keys, placements, outbox steps) come from one row that is read when a group begins and written
+when it commits. A write that is rolled back leaves a gap, which nobody minds; a number is never given out twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+
+from clag_server.catalog.schema import ChangeKind, changes, counters
+
+_DIALECT = sqlite.dialect()
+
+
+def compile_insert(table: sa.Table) -> str:
+    """Return the INSERT of all columns in order, for `executemany` of plain tuples.
+
+    Core's own processing of parameters cost more than SQLite's insert of a row.
+    """
+    return str(table.insert().compile(dialect=_DIALECT, column_keys=[column.name for column in table.c]))
+
+
+_INSERT_CHANGE = compile_insert(changes)
+_READ_COUNTERS = str(sa.select(counters).compile(dialect=_DIALECT))
+
+
+@dataclass(slots=True)
+class Numbers:
+    """The last number given out of each kind."""
+
+    revision: int
+    key: int
+    placement: int
+    outbox: int
+
+
+class WriteTx:
+    """A write transaction. Only the writer's thread touches it."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self.connection = connection
+        _, revision, key, placement, outbox = connection.exec_driver_sql(_READ_COUNTERS).one()
+        self.numbers = Numbers(revision, key, placement, outbox)
+        self._before = Numbers(revision, key, placement, outbox)
+
+    @property
+    def revision(self) -> int:
+        """The newest revision given out."""
+        return self.numbers.revision
+
+    def next_revision(self) -> int:
+        """Give out a revision."""
+        self.numbers.revision += 1
+        return self.numbers.revision
+
+    def next_placement(self) -> int:
+        """Give out a placement id."""
+        self.numbers.placement += 1
+        return self.numbers.placement
+
+    def next_key(self) -> int:
+        """Give out a memory's key."""
+        self.numbers.key += 1
+        return self.numbers.key
+
+    def next_outbox(self) -> int:
+        """Give out a place in the outbox."""
+        self.numbers.outbox += 1
+        return self.numbers.outbox
+
+    def executemany(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run a statement with question marks once for each row; nothing for no rows."""
+        if rows:
+            self.connection.exec_driver_sql(sql, list(rows))
+
+    def log_changes(self, rows: Sequence[tuple[int, int, ChangeKind, int, str | None, int]]) -> None:
+        """Append to the change log: (revision, ns, kind, key, memory id of a deleted one, time)."""
+        self.executemany(_INSERT_CHANGE, rows)
+
+    def log_change(self, ns: int, kind: ChangeKind, key: int, *, time_ns: int, memory_id: str | None = None) -> int:
+        """Give out a revision and log one change under it."""
+        revision = self.next_revision()
+        self.log_changes([(revision, ns, kind, key, memory_id, time_ns)])
+        return revision
+
+    def save_numbers(self) -> None:
+        """Write the numbers back; the last statement before COMMIT."""
+        if self.numbers != self._before:
+            self.connection.execute(
+                sa.update(counters).values(
+                    revision=self.numbers.revision,
+                    key=self.numbers.key,
+                    placement=self.numbers.placement,
+                    outbox=self.numbers.outbox,
+                )
+            )
