@@ -24,7 +24,7 @@ from google.protobuf import (
     message_factory,
     timestamp_pb2,
 )
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from protovalidate import ViolationPb
 
@@ -56,6 +56,15 @@ def lenient_class(full_name: str) -> type[Message]:
         KeyError: if the contract has no such message.
     """
     return _message_class(full_name, lenient=True)
+
+
+def descriptor(full_name: str) -> Descriptor:
+    """Return the descriptor of a message in the strict pool.
+
+    Raises:
+        KeyError: if the contract has no such message.
+    """
+    return _strict_pool().FindMessageTypeByName(full_name)
 
 
 def service(name: str) -> ServiceDescriptor:
