@@ -1,0 +1,158 @@
+"""MemoryService at the edge: convert, one domain call, convert back."""
+
+# ruff: noqa: N802 - methods have the names of the contract
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+from clag.v1 import memory_service_pb2 as pb
+
+from clag_server.api.convert_filter import filter_from
+from clag_server.api.convert_ingest import level_from
+from clag_server.api.convert_memory import memory_to, new_memory_from
+from clag_server.api.convert_retrieve import frames_of, query_from
+from clag_server.api.convert_values import fresh_revision, revision
+from clag_server.api.errors import TooLarge
+from clag_server.api.facts import ServerFacts
+from clag_server.api.ingest import FrameSource, IngestCall
+from clag_server.api.interceptors.drain import DrainGate
+from clag_server.api.interceptors.guard import Context
+from clag_server.api.limits import DEFAULT_CONTEXT_TOKENS, MAX_MESSAGE_BYTES, MAX_PAGE_BYTES, page_size
+from clag_server.api.paging import page_token, resume_after_number, scope_of
+from clag_server.api.unserved import serves
+from clag_server.memory.service import MemoryService
+from clag_server.types.errors import NotFound, NotYetImplemented
+from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
+
+__all__ = ["MemoryServicer"]
+
+SERVICE = "MemoryService"
+
+
+@serves(SERVICE)
+class MemoryServicer:
+    """Stores and retrieves memories.
+
+    Args:
+        service: The domain.
+        facts: Limits and the dimension of embeddings.
+        gate: Tells open streams when the server drains.
+    """
+
+    def __init__(self, service: MemoryService, facts: ServerFacts, gate: DrainGate) -> None:
+        self._service = service
+        self._facts = facts
+        self._gate = gate
+
+    async def Ingest(self, frames: FrameSource, context: Context) -> None:
+        """Store a stream of batches with acknowledgements, resume and flow control."""
+        await IngestCall(frames, context, self._service, self._facts, self._gate).run()
+
+    async def Retrieve(self, request: pb.RetrieveRequest, context: Context) -> None:
+        """Answer in stages."""
+        query = query_from(request, dim=self._facts.embedding_dim())
+        async with aclosing(self._frames(query)) as frames:
+            async for frame in frames:
+                await context.write(frame)
+
+    async def GetContext(self, request: pb.GetContextRequest, _context: Context) -> pb.GetContextResponse:
+        """Answer with all stages at once."""
+        query = query_from(
+            request.retrieve,
+            dim=self._facts.embedding_dim(),
+            default_context_tokens=DEFAULT_CONTEXT_TOKENS,
+            prefix="retrieve.",
+        )
+        answer = pb.GetContextResponse()
+        async with aclosing(self._frames(query)) as frames:
+            async for frame in frames:
+                stage = frame.WhichOneof("stage")
+                if stage is not None:
+                    getattr(answer, stage).MergeFrom(getattr(frame, stage))
+        if (size := answer.ByteSize()) > MAX_MESSAGE_BYTES:
+            raise TooLarge(
+                "the answer", size=size, limit=MAX_MESSAGE_BYTES, advice="ask for fewer memories, or use Retrieve"
+            )
+        return answer
+
+    async def CreateMemory(self, request: pb.CreateMemoryRequest, _context: Context) -> pb.CreateMemoryResponse:
+        """Store one memory."""
+        memory = new_memory_from(request.memory, dim=self._facts.embedding_dim(), prefix="memory.")
+        created = await self._service.create_memory(
+            request.namespace, memory, request_id=request.request_id, level=level_from(request.ack_level)
+        )
+        return pb.CreateMemoryResponse(
+            memory=memory_to(request.namespace, created.memory),
+            duplicate=created.duplicate,
+            revision=revision(request.namespace, created.revision),
+        )
+
+    async def GetMemory(self, request: pb.GetMemoryRequest, _context: Context) -> pb.GetMemoryResponse:
+        """Read one memory."""
+        memory, read_at = await self._service.get_memory(
+            request.namespace,
+            request.memory_id,
+            embedding=request.include_embedding,
+            fresh_revision=fresh_revision(request.namespace, request.read),
+        )
+        return pb.GetMemoryResponse(
+            memory=memory_to(request.namespace, memory), read_at=revision(request.namespace, read_at)
+        )
+
+    async def ListMemories(self, request: pb.ListMemoriesRequest, _context: Context) -> pb.ListMemoriesResponse:
+        """Page through memories."""
+        if request.include_embeddings:
+            raise NotYetImplemented("ListMemories with include_embeddings is not served by this release")
+        has_filter = request.HasField("filter")
+        scope = scope_of(
+            "ListMemories", request.namespace, request.filter.SerializeToString(deterministic=True), has_filter
+        )
+        page, read_at = await self._service.list_memories(
+            request.namespace,
+            where=filter_from(request.filter) if has_filter else None,
+            after=resume_after_number(scope, request.page_token, start=0),
+            limit=page_size(request.page_size),
+            fresh_revision=fresh_revision(request.namespace, request.read),
+        )
+        response = pb.ListMemoriesResponse(read_at=revision(request.namespace, read_at))
+        after, size = page.next_after, 0
+        for index, memory in enumerate(page.memories):
+            message = memory_to(request.namespace, memory)
+            size += message.ByteSize()
+            if index and size > MAX_PAGE_BYTES:
+                after = page.memories[index - 1].key
+                break
+            response.memories.append(message)
+        response.next_page_token = page_token(scope, after)
+        return response
+
+    async def DeleteMemory(self, request: pb.DeleteMemoryRequest, _context: Context) -> pb.DeleteMemoryResponse:
+        """Delete one memory."""
+        try:
+            number = await self._service.delete_memory(
+                request.namespace, request.memory_id, etag=request.etag, allow_missing=False
+            )
+        except NotFound as missing:
+            # The domain's own allow_missing would not say whether there was one.
+            if request.allow_missing and missing.kind == "memory":
+                return pb.DeleteMemoryResponse(deleted=False)
+            raise
+        return pb.DeleteMemoryResponse(deleted=True, revision=revision(request.namespace, number))
+
+    async def _frames(self, query: RetrieveQuery) -> AsyncGenerator[pb.RetrieveResponse, None]:
+        async with _closed_after(self._service.retrieve(query)) as stages:
+            async for stage in stages:
+                for frame in frames_of(query.namespace, stage, explain=query.explain):
+                    yield frame
+
+
+@asynccontextmanager
+async def _closed_after(stages: AsyncIterator[RetrieveStage]) -> AsyncIterator[AsyncIterator[RetrieveStage]]:
+    """Close an iterator that is a generator, so that its clean-up runs now and not at a garbage collection."""
+    try:
+        yield stages
+    finally:
+        if isinstance(stages, AsyncGenerator):
+            await stages.aclose()

@@ -1,0 +1,64 @@
+"""Page tokens: opaque, and bound to the request that they continue.
+
+A token holds where to go on and a digest of the request's fields that must not change between pages. It is no
+secret: a forged one can only name another place in what the caller may read anyway.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from typing import Final
+
+from clag_server.api.errors import PageTokenMismatch
+
+__all__ = ["page_token", "resume_after", "resume_after_number", "scope_of"]
+
+_DIGEST_BYTES: Final = 8
+_MAX_NUMBER: Final = 2**63 - 1
+
+
+def scope_of(*parts: bytes | str | bool) -> bytes:
+    """Digest of what must be the same on every page: method, namespace, filter, options."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        content = part if isinstance(part, bytes) else str(part).encode()
+        digest.update(len(content).to_bytes(8, "big"))
+        digest.update(content)
+    return digest.digest()
+
+
+def page_token(scope: bytes, after: int | str | None) -> str:
+    """Token of the page after the row `after`; "" when there is none."""
+    if after is None:
+        return ""
+    return base64.urlsafe_b64encode(scope + str(after).encode()).decode("ascii").rstrip("=")
+
+
+def resume_after(scope: bytes, token: str) -> str:
+    """The row that a token continues after; "" for the first page.
+
+    Raises:
+        PageTokenMismatch: The token is malformed or of another request.
+    """
+    if not token:
+        return ""
+    try:
+        packed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        after = packed[_DIGEST_BYTES:].decode()
+    except (binascii.Error, ValueError):
+        raise PageTokenMismatch from None
+    if packed[:_DIGEST_BYTES] != scope or not after:
+        raise PageTokenMismatch
+    return after
+
+
+def resume_after_number(scope: bytes, token: str, *, start: int) -> int:
+    """The same for rows that are numbered; `start` for the first page."""
+    after = resume_after(scope, token)
+    if not after:
+        return start
+    if not (after.isascii() and after.isdigit()) or int(after) > _MAX_NUMBER:
+        raise PageTokenMismatch
+    return int(after)
