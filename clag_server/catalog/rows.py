@@ -1,16 +1,19 @@
 """Rows to values and back: JSON texts, vectors, and the order of the columns of a memory.
 
 JSON is compact and not ASCII-escaped: SQLite reads it in filters and compares array texts, so one value must always
-have one text. Vectors are float32, little-endian, without a header.
+have one text. It is written by pydantic's encoder, five times faster than the standard library's, whose share of
+storing a memory was a third. Vectors are float32, little-endian, without a header.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pydantic_core
 import sqlalchemy as sa
 
 from clag_server.catalog.api import EmbedderPin, Namespace
@@ -31,8 +34,6 @@ from clag_server.types.memory import (
     Vector,
 )
 
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
 NO_ITEMS: Final = "[]"
 NO_ATTRIBUTES: Final = "{}"
 
@@ -50,14 +51,14 @@ def to_json(value: object) -> str:
     """Return the one JSON text of a value.
 
     Raises:
-        ValueError: a number is not finite.
+        ValueError: a string is no valid Unicode.
     """
-    return _encoder.encode(value)
+    return pydantic_core.to_json(value).decode()
 
 
 def strings_to_json(values: Sequence[str]) -> str:
     """Return a JSON array of strings."""
-    return _encoder.encode(list(values)) if values else NO_ITEMS
+    return to_json(values) if values else NO_ITEMS
 
 
 def strings_from_json(text: str) -> tuple[str, ...]:
@@ -66,8 +67,17 @@ def strings_from_json(text: str) -> tuple[str, ...]:
 
 
 def attributes_to_json(attributes: Mapping[str, AttributeValue]) -> str:
-    """Return a JSON object in which each value keeps its type (1, 1.0 and true are three things)."""
-    return _encoder.encode(dict(attributes)) if attributes else NO_ATTRIBUTES
+    """Return a JSON object in which each value keeps its type (1, 1.0 and true are three things).
+
+    Raises:
+        ValueError: a number is not finite (SQLite could not read the text), or a string is no valid Unicode.
+    """
+    if not attributes:
+        return NO_ATTRIBUTES
+    for value in attributes.values():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("a number is not finite")
+    return to_json(dict(attributes))
 
 
 def attributes_from_json(text: str) -> dict[str, AttributeValue]:
@@ -89,7 +99,7 @@ def vector_from_blob(blob: bytes) -> Vector:
 
 def links_to_json(links: Sequence[Link]) -> str:
     """Return a JSON array of [memory id, kind, reason, similarity]."""
-    return _encoder.encode([[link.memory_id, int(link.kind), link.reason, link.similarity] for link in links])
+    return to_json([[link.memory_id, int(link.kind), link.reason, link.similarity] for link in links])
 
 
 def links_from_json(text: str) -> tuple[Link, ...]:
@@ -101,7 +111,7 @@ def links_from_json(text: str) -> tuple[Link, ...]:
 
 def routing_to_json(routing: RoutingDecision) -> str:
     """Return a JSON object with the fields of the decision; candidates are arrays in the order of their fields."""
-    return _encoder.encode(
+    return to_json(
         {
             "decided_by": int(routing.decided_by),
             "candidates": [[c.cluster, c.title, c.cosine, c.channel, c.combined] for c in routing.candidates],

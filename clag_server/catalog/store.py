@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert
 
 from clag_server.catalog import streams
 from clag_server.catalog.ids import IdMaker
 from clag_server.catalog.rows import NO_ITEMS, attributes_to_json, strings_to_json, to_json, vector_to_blob
-from clag_server.catalog.schema import ChangeKind, memories, memory_history, namespaces, sessions
+from clag_server.catalog.schema import ChangeKind, memories, memory_history
 from clag_server.catalog.transaction import WriteTx, compile_insert
 from clag_server.types.errors import NotFound
 from clag_server.types.ingest import AppendResult, Disposition, IngestItem, Rejection, StoredItem, StreamRef
@@ -24,6 +23,17 @@ from clag_server.types.memory import AnnotationSource, MemoryState, NewMemory
 
 _INSERT_MEMORY: Final = compile_insert(memories)
 _INSERT_HISTORY: Final = compile_insert(memory_history)
+# Plain SQL where Core's building of a statement would cost more than running it.
+_READ_DIM: Final = "SELECT embedder_dim FROM namespaces WHERE ns = ?"
+_READ_POSITION: Final = "SELECT next_position FROM sessions WHERE ns = ? AND session_id = ?"
+_SAVE_POSITION: Final = (
+    "INSERT INTO sessions (ns, session_id, next_position) VALUES (?, ?, ?)"
+    " ON CONFLICT (ns, session_id) DO UPDATE SET next_position = excluded.next_position"
+)
+_COUNT: Final = (
+    "UPDATE namespaces SET created = created + ?, duplicates = duplicates + ?, rejected = rejected + ?,"
+    " memories = memories + ? WHERE ns = ?"
+)
 _NEW: Final = int(MemoryState.STORED)
 _NO_ANNOTATION: Final = int(AnnotationSource.NONE)
 
@@ -52,8 +62,8 @@ def append(
         StreamFenced: a newer opener took the stream over.
         SequenceGap: `first_seq` is beyond the watermark.
     """
-    dim = tx.connection.scalar(sa.select(namespaces.c.embedder_dim).where(namespaces.c.ns == ns))
-    if dim is None:
+    namespace = tx.connection.exec_driver_sql(_READ_DIM, (ns,)).one_or_none()
+    if namespace is None:
         raise NotFound("namespace", str(ns))
     skip = streams.check(tx.connection, ns, stream, first_seq=first_seq) if stream is not None else 0
     repeated, fresh = items[:skip], items[skip:]
@@ -61,27 +71,16 @@ def append(
     batch = _Batch([], _repeated(repeated, known, first_seq), [], known, _positions(tx, ns, fresh), [])
     already = len(batch.outcomes)
     for seq, item in enumerate(fresh, start=first_seq + skip):
-        batch.outcomes.append(_take(tx, ns, batch, item, seq=seq, dim=dim, now_ns=now_ns))
+        batch.outcomes.append(_take(tx, ns, batch, item, seq=seq, dim=namespace[0], now_ns=now_ns))
     tx.executemany(_INSERT_MEMORY, batch.rows)
     tx.log_changes(batch.changes)
-    _save_positions(tx, ns, batch.positions)
+    tx.executemany(
+        _SAVE_POSITION, [(ns, session_id, following) for session_id, following in batch.positions.items()]
+    )
     for memory_id, key, older in batch.superseding:
         _supersede(tx, ns, memory_id, key, older, now_ns=now_ns)
     _count(tx, ns, stream, batch.outcomes[already:])
     return AppendResult(items=batch.outcomes, revision=tx.revision)
-
-
-def unstorable(item: NewMemory, *, dim: int) -> Rejection | None:
-    """Say why an item cannot be stored, None when it can: what the edge lets through must not spoil a batch."""
-    if item.embedding is not None and item.embedding.shape != (dim,):
-        return Rejection("embedding", f"has shape {item.embedding.shape}, the namespace holds {dim} dimensions")
-    if item.importance is not None and not math.isfinite(item.importance):
-        return Rejection("importance", "is not finite")
-    try:
-        attributes_to_json(item.attributes)
-    except ValueError:
-        return Rejection("attributes", "hold a number that is not finite")
-    return None
 
 
 def _take(tx: WriteTx, ns: int, batch: _Batch, item: IngestItem, *, seq: int, dim: int, now_ns: int) -> StoredItem:
@@ -91,33 +90,44 @@ def _take(tx: WriteTx, ns: int, batch: _Batch, item: IngestItem, *, seq: int, di
     existing = batch.known.get(item.memory_id) if item.memory_id else None
     if existing is not None:
         return StoredItem(seq, Disposition.DUPLICATE, item.memory_id, existing, None)
-    if rejection := unstorable(item, dim=dim):
-        return StoredItem(seq, Disposition.REJECTED, item.memory_id, None, rejection)
+    attributes = _storable(item, dim)
+    if isinstance(attributes, Rejection):
+        return StoredItem(seq, Disposition.REJECTED, item.memory_id, None, attributes)
     memory_id = item.memory_id or _new_id()
     key, revision = tx.next_key(), tx.next_revision()
     position = batch.positions[item.session_id]
     batch.positions[item.session_id] = position + 1
     batch.known[memory_id] = key
-    batch.rows.append(_row(ns, key, memory_id, item, position=position, revision=revision, now_ns=now_ns))
+    embedding = item.embedding
+    # In the order of the columns of `memories`; a test reads every field back.
+    row = (
+        key, ns, memory_id, _NEW, item.text, int(item.kind), item.task, item.speaker, item.session_id, position,
+        strings_to_json(item.tags), attributes, item.importance, 1.0,
+        now_ns if item.event_time_ns is None else item.event_time_ns, now_ns, now_ns, item.expire_time_ns,
+        "", NO_ITEMS, NO_ITEMS, _NO_ANNOTATION, NO_ITEMS, None, None, None, None,
+        strings_to_json(item.supersedes), "", 0, None, revision, "", embedding is not None,
+        None if embedding is None else vector_to_blob(embedding),
+    )  # fmt: skip
+    batch.rows.append(row)
     batch.changes.append((revision, ns, ChangeKind.MEMORY_CREATED, key, None, now_ns))
     if item.supersedes:
         batch.superseding.append((memory_id, key, item.supersedes))
     return StoredItem(seq, Disposition.CREATED, memory_id, key, None)
 
 
-def _row(
-    ns: int, key: int, memory_id: str, item: NewMemory, *, position: int, revision: int, now_ns: int
-) -> tuple[Any, ...]:
-    """Return a row of `memories` in the order of its columns (a test reads every field back)."""
-    embedding = item.embedding
-    return (
-        key, ns, memory_id, _NEW, item.text, int(item.kind), item.task, item.speaker, item.session_id, position,
-        strings_to_json(item.tags), attributes_to_json(item.attributes), item.importance, 1.0,
-        now_ns if item.event_time_ns is None else item.event_time_ns, now_ns, now_ns, item.expire_time_ns,
-        "", NO_ITEMS, NO_ITEMS, _NO_ANNOTATION, NO_ITEMS, None, None, None, None,
-        strings_to_json(item.supersedes), "", 0, None, revision, "", embedding is not None,
-        None if embedding is None else vector_to_blob(embedding),
-    )  # fmt: skip
+def _storable(item: NewMemory, dim: int) -> str | Rejection:
+    """Return the text of the attributes, or why the item cannot be stored.
+
+    What the edge let through must not spoil the rest of a batch.
+    """
+    if item.embedding is not None and item.embedding.shape != (dim,):
+        return Rejection("embedding", f"has shape {item.embedding.shape}, the namespace holds {dim} dimensions")
+    if item.importance is not None and not math.isfinite(item.importance):
+        return Rejection("importance", "is not finite")
+    try:
+        return attributes_to_json(item.attributes)
+    except ValueError as error:
+        return Rejection("attributes", str(error))
 
 
 def _known_ids(tx: WriteTx, ns: int, memory_ids: Sequence[str]) -> dict[str, int]:
@@ -141,24 +151,11 @@ def _repeated(items: Sequence[IngestItem], known: dict[str, int], first_seq: int
 def _positions(tx: WriteTx, ns: int, items: Sequence[IngestItem]) -> dict[str, int]:
     """Return the next position in each session of the items; a session's first memory has position 0."""
     positions = dict.fromkeys((item.session_id for item in items if isinstance(item, NewMemory)), 0)
-    rows = tx.connection.execute(
-        sa.select(sessions.c.session_id, sessions.c.next_position).where(
-            sessions.c.ns == ns, sessions.c.session_id.in_(list(positions))
-        )
-    )
-    positions.update((row.session_id, row.next_position) for row in rows)
+    for session_id in positions:
+        row = tx.connection.exec_driver_sql(_READ_POSITION, (ns, session_id)).one_or_none()
+        if row is not None:
+            positions[session_id] = row[0]
     return positions
-
-
-def _save_positions(tx: WriteTx, ns: int, positions: dict[str, int]) -> None:
-    if positions:
-        new = insert(sessions)
-        tx.connection.execute(
-            new.on_conflict_do_update(
-                index_elements=["ns", "session_id"], set_={"next_position": new.excluded.next_position}
-            ),
-            [{"ns": ns, "session_id": s, "next_position": position} for s, position in positions.items()],
-        )
 
 
 def _supersede(tx: WriteTx, ns: int, memory_id: str, key: int, older: tuple[str, ...], *, now_ns: int) -> None:
@@ -184,16 +181,8 @@ def _count(tx: WriteTx, ns: int, stream: StreamRef | None, outcomes: Sequence[St
     kinds = [outcome.disposition for outcome in outcomes]
     created, duplicates = kinds.count(Disposition.CREATED), kinds.count(Disposition.DUPLICATE)
     rejected = len(kinds) - created - duplicates
-    if kinds:
-        tx.connection.execute(
-            sa.update(namespaces)
-            .where(namespaces.c.ns == ns)
-            .values(
-                created=namespaces.c.created + created,
-                duplicates=namespaces.c.duplicates + duplicates,
-                rejected=namespaces.c.rejected + rejected,
-                memories=namespaces.c.memories + created,
-            )
-        )
-    if kinds and stream is not None:
+    if not kinds:
+        return
+    tx.connection.exec_driver_sql(_COUNT, (created, duplicates, rejected, created, ns))
+    if stream is not None:
         streams.advance(tx, ns, stream, created=created, duplicates=duplicates, rejected=rejected)

@@ -14,6 +14,13 @@ from clag_server.types.ingest import StreamPosition, StreamRef
 FIRST_SEQ = 1
 """Sequence numbers of a stream begin here."""
 
+# Plain SQL where Core's building of a statement would cost more than running it: this is once per batch.
+_READ = "SELECT epoch, next_seq, created, duplicates, rejected FROM ingest_streams WHERE ns = ? AND stream_id = ?"
+_ADVANCE = (
+    "UPDATE ingest_streams SET next_seq = next_seq + ?, created = created + ?, duplicates = duplicates + ?,"
+    " rejected = rejected + ? WHERE ns = ? AND stream_id = ?"
+)
+
 
 def open_stream(tx: WriteTx, ns: int, stream_id: str) -> StreamPosition:
     """Open or resume a stream under a new epoch."""
@@ -43,16 +50,8 @@ def check(connection: sa.Connection, ns: int, ref: StreamRef, *, first_seq: int)
 
 def advance(tx: WriteTx, ns: int, ref: StreamRef, *, created: int, duplicates: int, rejected: int) -> None:
     """Move the watermark past items with these outcomes."""
-    tx.connection.execute(
-        sa.update(table)
-        .where(table.c.ns == ns, table.c.stream_id == ref.stream_id)
-        .values(
-            next_seq=table.c.next_seq + (created + duplicates + rejected),
-            created=table.c.created + created,
-            duplicates=table.c.duplicates + duplicates,
-            rejected=table.c.rejected + rejected,
-        )
-    )
+    taken = created + duplicates + rejected
+    tx.connection.exec_driver_sql(_ADVANCE, (taken, created, duplicates, rejected, ns, ref.stream_id))
 
 
 def finish_stream(connection: sa.Connection, ns: int, ref: StreamRef, *, last_seq: int) -> StreamPosition:
@@ -77,7 +76,7 @@ def _current(connection: sa.Connection, ns: int, ref: StreamRef) -> StreamPositi
 
 
 def _position(connection: sa.Connection, ns: int, stream_id: str) -> StreamPosition:
-    row = connection.execute(sa.select(table).where(table.c.ns == ns, table.c.stream_id == stream_id)).one_or_none()
+    row = connection.exec_driver_sql(_READ, (ns, stream_id)).one_or_none()
     if row is None:
         raise NotFound("stream", stream_id)
     return StreamPosition(

@@ -28,6 +28,7 @@ def compile_insert(table: sa.Table) -> str:
 
 _INSERT_CHANGE = compile_insert(changes)
 _READ_COUNTERS = str(sa.select(counters).compile(dialect=_DIALECT))
+_SAVE_COUNTERS = "UPDATE counters SET revision = ?, key = ?, placement = ?, outbox = ? WHERE id = 1"
 
 
 @dataclass(slots=True)
@@ -92,11 +93,7 @@ class WriteTx:
     def save_numbers(self) -> None:
         """Write the numbers back; the last statement before COMMIT."""
         if self.numbers != self._before:
-            self.connection.execute(
-                sa.update(counters).values(
-                    revision=self.numbers.revision,
-                    key=self.numbers.key,
-                    placement=self.numbers.placement,
-                    outbox=self.numbers.outbox,
-                )
+            numbers = self.numbers
+            self.connection.exec_driver_sql(
+                _SAVE_COUNTERS, (numbers.revision, numbers.key, numbers.placement, numbers.outbox)
             )
