@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from clag_server.memory import prompts
+from clag_server.memory.lexical import tokens
 from clag_server.memory.terms import distinctive, term_candidates, written
 from clag_server.models.api import (
     ModelError,
@@ -74,8 +75,8 @@ async def annotate_by_slm(slm: SlmEngine, memory: Memory, topic: str, fallback: 
 def parse_annotation(answer: str, text: str) -> Annotation | None:
     """Return the annotation in a model's answer, or None when it is not usable.
 
-    The object may be surrounded by prose. Words are cleaned and bounded; keywords that do not occur in the text
-    are dropped; without one keyword left the answer is not usable (the schema's echo, repetition, prompt words).
+    The object may be surrounded by prose. Words are cleaned and bounded; keywords that share no content word with
+    the text are dropped; without one left the answer is not usable (the schema's echo, repetition, prompt words).
     """
     start, end = answer.find("{"), answer.rfind("}")
     if start < 0 or end < start:
@@ -89,10 +90,8 @@ def parse_annotation(answer: str, text: str) -> Annotation | None:
     context = raw.get("context")
     if not isinstance(context, str):
         return None
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    keywords = tuple(
-        word for word in _words(raw.get("keywords")) if unicodedata.normalize("NFKC", word).casefold() in folded
-    )
+    known = set(tokens(text))
+    keywords = tuple(word for word in _words(raw.get("keywords")) if set(tokens(word)) & known)
     if not keywords:
         return None
     cleaned = _clean(context, _MAX_CONTEXT_CHARACTERS)
