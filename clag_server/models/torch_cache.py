@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KvShape", "RowCache", "SlotCache", "causal_mask"]
 
+_FIRST_TOKENS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
@@ -40,8 +42,10 @@ class KvShape:
         return 2 * self.layers * self.heads * self.width * self.dtype.itemsize
 
     def empty(self, rows: int, tokens: int) -> torch.Tensor:
-        """Return zeros of shape (layers, 2, rows, heads, tokens, width). Zeros, because attention multiplies
-        masked values by 0 and what was in the memory may be NaN."""
+        """Return zeros of shape (layers, 2, rows, heads, tokens, width).
+
+        Zeros, because attention multiplies masked values by 0 and what was in the memory may be NaN.
+        """
         return torch.zeros(
             self.layers, 2, rows, self.heads, tokens, self.width, dtype=self.dtype, device=self.device
         )
@@ -78,23 +82,28 @@ class RowCache:
 class SlotCache:
     """A slab of rows that live as long as their generation. Active rows are 0..n-1.
 
+    The slab starts with `_FIRST_TOKENS` positions a row and doubles when a row needs more: 16 rows of 2,048
+    positions are 0.8 GB for a 135M model, and most prompts are short.
+
     Args:
         shape: The model's shape.
         slots: Number of rows.
-        tokens: Positions of a row.
+        tokens: Most positions that a row can have.
     """
 
     is_compileable = False
 
     def __init__(self, shape: KvShape, slots: int, tokens: int) -> None:
-        self._store = shape.empty(slots, tokens)
+        self._shape, self._slots, self._limit = shape, slots, tokens
+        self._store = shape.empty(slots, min(_FIRST_TOKENS, tokens))
         self._prefill: tuple[int, int] | None = None
         self._positions = torch.zeros(0, dtype=torch.long)
         self._rows = torch.zeros(0, dtype=torch.long)
         self._longest = 0
 
-    def plan_prefill(self, row: int, past: int) -> None:
-        """The next pass reads a piece of one row's prompt, after `past` tokens."""
+    def plan_prefill(self, row: int, past: int, new: int) -> None:
+        """The next pass reads `new` tokens of one row's prompt, after `past` tokens."""
+        self._make_room(past + new)
         self._prefill = (row, past)
 
     def plan_decode(self, positions: torch.Tensor, longest: int) -> None:
@@ -104,6 +113,7 @@ class SlotCache:
             positions: Where each row's token goes, shape (active rows,).
             longest: The largest position plus one.
         """
+        self._make_room(longest)
         self._prefill = None
         self._positions, self._longest = positions, longest
         self._rows = torch.arange(len(positions), device=positions.device)
@@ -131,6 +141,14 @@ class SlotCache:
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` positions of one row to another."""
         self._store[:, :, target, :, :tokens] = self._store[:, :, source, :, :tokens]
+
+    def _make_room(self, tokens: int) -> None:
+        has = int(self._store.shape[4])
+        if tokens <= has:
+            return
+        wider = self._shape.empty(self._slots, min(max(2 * has, tokens), self._limit))
+        wider[:, :, :, :, :has] = self._store
+        self._store = wider
 
 
 def causal_mask(past: int, new: int, device: torch.device) -> torch.Tensor:

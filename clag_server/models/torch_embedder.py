@@ -1,4 +1,4 @@
-"""The embedder's computation: mean pooling over a BERT-like encoder, rows of length 1. Runs in the worker only."""
+"""The embedder's computation: pooling over a BERT-like encoder, rows of length 1. Runs in the worker only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from transformers import AutoModel
 
+from clag_server.models.folder import read_embedder_info
 from clag_server.models.tokens import PlainTokenizer
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ class TorchEmbedder:
         self._model = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         self._model.eval().to(device)
         self._device = device
-        positions = int(getattr(self._model.config, "max_position_embeddings", window_tokens))
-        self._window = min(window_tokens, positions)
+        info = read_embedder_info(folder, window_tokens)
+        self._window = info.window_tokens
+        self._pooling = info.pooling
         self._batch_tokens = max(batch_tokens, self._window)
-        self.dim = int(self._model.config.hidden_size)
+        self.dim = info.dim
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str], beat: Callable[[], None]) -> tuple[NDArray[np.float32], int]:
@@ -79,7 +81,10 @@ class TorchEmbedder:
         mask = torch.arange(ids.shape[1])[None] < lengths[:, None]
         ids, mask = ids.to(self._device), mask.to(self._device)
         hidden = self._model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        weights = mask[..., None].to(hidden.dtype)
-        mean = (hidden * weights).sum(1) / weights.sum(1)
-        unit: NDArray[np.float32] = torch.nn.functional.normalize(mean, dim=1).cpu().numpy()
+        if self._pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            weights = mask[..., None].to(hidden.dtype)
+            pooled = (hidden * weights).sum(1) / weights.sum(1)
+        unit: NDArray[np.float32] = torch.nn.functional.normalize(pooled, dim=1).cpu().numpy()
         return unit

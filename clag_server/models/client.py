@@ -1,0 +1,239 @@
+"""The server's end of the model worker: the child process, its socket, and the requests in flight.
+
+Knows frames and states, nothing of batching: `engine` builds the embedder and the language model on it. When
+the worker ends or is silent for too long with work in hand, every request in flight fails and the child is
+started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from clag_server.children import ChildState, ChildStatus, Launch, SupervisedProcess
+from clag_server.models import protocol
+from clag_server.models.api import ModelError, ModelRequestRefusedError, ModelUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clag_server.models.worker import WorkerSettings
+
+__all__ = ["ModelListener", "WorkerClient"]
+
+_log = structlog.get_logger("clag.models")
+
+Answer = protocol.Vectors | protocol.Scores | protocol.Text
+
+
+class ModelListener(Protocol):
+    """What one model's engine hears from the worker."""
+
+    def on_loaded(self, loaded: protocol.Loaded) -> None:
+        """The model answers now."""
+
+    def on_not_loaded(self, reason: str) -> None:
+        """The model cannot be loaded; it is absent until the settings change."""
+
+    def on_worker(self, status: ChildStatus) -> None:
+        """The worker's state changed."""
+
+
+@dataclass(slots=True)
+class _InFlight:
+    answer: Callable[[Answer], None]
+    fail: Callable[[ModelError], None]
+
+
+class WorkerClient:
+    """A supervised model worker.
+
+    Args:
+        settings: What the worker loads.
+        hang_timeout_s: Silence with work in hand after which the worker is killed.
+        load_timeout_s: Time until the first model must be loaded.
+    """
+
+    def __init__(
+        self, settings: WorkerSettings, *, hang_timeout_s: float = 60.0, load_timeout_s: float = 600.0
+    ) -> None:
+        self._hang_timeout_s = hang_timeout_s
+        self._listeners: dict[str, ModelListener] = {}
+        self._in_flight: dict[int, _InFlight] = {}
+        self._next_id = 0
+        self._ours: socket.socket | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reader_task: asyncio.Task[None] | None = None
+        self._hang_task: asyncio.Task[None] | None = None
+        self._heard_at_s = 0.0
+        self._child = SupervisedProcess(
+            "model worker",
+            "clag_server.models.worker",
+            ["--settings", json.dumps(dataclasses.asdict(settings))],
+            # Waiting threads must sleep: beside one busy core a spinning team took 2,685 ms a step, this 243 ms.
+            env={
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "TOKENIZERS_PARALLELISM": "true",
+                "HF_HUB_OFFLINE": "1",
+                **({"OMP_NUM_THREADS": str(settings.threads)} if settings.threads else {}),
+            },
+            on_launch=self._launch,
+            on_ready=self._connect,
+            on_change=self._on_change,
+            ready_timeout_s=load_timeout_s,
+        )
+
+    @property
+    def child(self) -> ChildStatus:
+        """The worker process's status."""
+        return self._child.status
+
+    def listen(self, model: str, listener: ModelListener) -> None:
+        """Tell `listener` what happens to a model, `embedder` or `slm`."""
+        self._listeners[model] = listener
+
+    async def start(self) -> None:
+        """Start the worker; returns at once, the models load in the background."""
+        self._hang_task = asyncio.create_task(self._watch_for_hangs(), name="model worker hang watch")
+        await self._child.start()
+
+    async def stop(self) -> None:
+        """Stop the worker and fail what is in flight."""
+        await self._child.stop()
+        for task in (self._hang_task, self._reader_task):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._disconnect(ModelUnavailableError("the model worker is stopped"))
+
+    async def wait_started(self, timeout_s: float) -> None:
+        """Wait until the worker has tried to load its first model.
+
+        Raises:
+            ChildFailedError: The worker was given up.
+            ChildNotReadyError: It took too long.
+        """
+        await self._child.wait_ready(timeout_s)
+
+    def next_id(self) -> int:
+        """Return a request id that was not used before."""
+        self._next_id += 1
+        return self._next_id
+
+    def send(
+        self,
+        frame: protocol.Embed | protocol.ChooseBatch | protocol.Generate,
+        answer: Callable[[Answer], None],
+        fail: Callable[[ModelError], None],
+    ) -> None:
+        """Send a request; exactly one of `answer` and `fail` is called later, on the event loop.
+
+        Raises:
+            ModelUnavailableError: The worker is not connected.
+            ModelRequestRefusedError: The request cannot be sent (not valid Unicode, too large).
+        """
+        if self._writer is None:
+            raise self.unavailable()
+        try:
+            data = protocol.encode(frame)
+        except protocol.FrameError as error:
+            raise ModelRequestRefusedError(str(error)) from error
+        if not self._in_flight:
+            self._heard_at_s = time.monotonic()
+        self._in_flight[frame.id] = _InFlight(answer, fail)
+        self._writer.write(data)
+
+    def cancel(self, request_id: int) -> None:
+        """Tell the worker that nobody waits for a request any more."""
+        if self._writer is not None and self._in_flight.pop(request_id, None) is not None:
+            self._writer.write(protocol.encode(protocol.Cancel(request_id)))
+
+    def unavailable(self) -> ModelUnavailableError:
+        """Return the error that says why the worker does not answer."""
+        status = self._child.status
+        detail = f": {status.reason}" if status.reason else ""
+        retry_s = status.retry_after_s + 5.0 if status.state is not ChildState.FAILED else None
+        return ModelUnavailableError(f"the model worker is {status.state.value}{detail}", retry_s)
+
+    def _launch(self) -> Launch:
+        if self._ours is not None:
+            self._ours.close()
+        self._ours, theirs = socket.socketpair()
+        return Launch(args=["--fd", str(theirs.fileno())], inherit=[theirs])
+
+    async def _connect(self, _: dict[str, object]) -> None:
+        if self._ours is None:
+            raise ConnectionError("the worker has no socket")
+        line, self._ours = self._ours, None
+        reader, self._writer = await asyncio.open_connection(sock=line)
+        self._reader_task = asyncio.create_task(self._read(reader), name="model worker frames")
+
+    def _on_change(self, status: ChildStatus) -> None:
+        # The engines hear it first: what fails afterwards must not make them send more.
+        for listener in self._listeners.values():
+            listener.on_worker(status)
+        if status.state is not ChildState.READY:
+            self._disconnect(self.unavailable())
+
+    def _disconnect(self, error: ModelUnavailableError) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        waiting, self._in_flight = self._in_flight, {}
+        for one in waiting.values():
+            one.fail(error)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # the worker ended
+            while True:
+                header = await reader.readexactly(protocol.HEADER_BYTES)
+                try:
+                    body = await reader.readexactly(protocol.frame_length(header))
+                    self._heard_at_s = time.monotonic()
+                    self._handle(protocol.decode(body))
+                except protocol.FrameError as error:
+                    await self._child.restart(f"sent {error}")
+                    return
+
+    def _handle(self, frame: protocol.Frame) -> None:
+        match frame:
+            case protocol.Loaded():
+                _log.info("model loaded", model=frame.model, device=frame.device, dtype=frame.dtype,
+                          took_s=round(frame.load_s, 2))  # fmt: skip
+                if frame.model in self._listeners:
+                    self._listeners[frame.model].on_loaded(frame)
+            case protocol.NotLoaded():
+                _log.error("model not loaded", model=frame.model, reason=frame.reason)
+                if frame.model in self._listeners:
+                    self._listeners[frame.model].on_not_loaded(frame.reason)
+            case protocol.Vectors() | protocol.Scores() | protocol.Text():
+                waiting = self._in_flight.pop(frame.id, None)
+                if waiting is not None:
+                    waiting.answer(frame)
+            case protocol.Failed():
+                waiting = self._in_flight.pop(frame.id, None)
+                if waiting is not None:
+                    waiting.fail(
+                        ModelRequestRefusedError(frame.reason)
+                        if frame.refused
+                        else ModelUnavailableError(frame.reason, 1.0)
+                    )
+            case protocol.Beat():
+                pass
+            case _:
+                raise protocol.FrameError(f"a request frame: {type(frame).__name__}")
+
+    async def _watch_for_hangs(self) -> None:
+        while True:
+            await asyncio.sleep(self._hang_timeout_s / 4)
+            silent_s = time.monotonic() - self._heard_at_s
+            if self._in_flight and silent_s > self._hang_timeout_s:
+                await self._child.restart(f"no sign of life for {silent_s:.0f} s with work in hand")

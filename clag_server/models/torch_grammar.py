@@ -1,0 +1,97 @@
+"""Constrained decoding: which tokens a grammar allows next. Runs in the worker only.
+
+xgrammar with EBNF costs 8 microseconds a token and kept bounded strings bounded under adversarial sampling
+(DESIGN section 7). Grammars are compiled once and kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import xgrammar
+
+if TYPE_CHECKING:
+    import torch
+
+    from clag_server.models.torch_slm import CausalModel
+
+__all__ = ["Constraint", "GrammarBook", "GrammarError", "mask_logits"]
+
+_KEPT_GRAMMARS = 64
+
+
+class GrammarError(ValueError):
+    """A grammar that does not compile; the message says where."""
+
+
+class Constraint:
+    """Where one generation stands in its grammar."""
+
+    def __init__(self, matcher: xgrammar.GrammarMatcher) -> None:
+        self._matcher = matcher
+
+    @property
+    def ended(self) -> bool:
+        """Whether the grammar is complete and its end token was taken."""
+        return bool(self._matcher.is_terminated())
+
+    def fill(self, bitmask: torch.Tensor, row: int) -> None:
+        """Write the allowed tokens into one row of a bit mask."""
+        self._matcher.fill_next_token_bitmask(bitmask, row)
+
+    def accept(self, token: int) -> bool:
+        """Move on by one token; False when the grammar does not allow it."""
+        return bool(self._matcher.accept_token(token))
+
+
+class GrammarBook:
+    """Compiled grammars of one model."""
+
+    def __init__(self, model: CausalModel) -> None:
+        info = xgrammar.TokenizerInfo.from_huggingface(
+            model.hub_tokenizer, vocab_size=model.vocabulary_size, stop_token_ids=sorted(model.stop_ids)
+        )
+        # One thread: the worker's torch threads own the cores.
+        self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
+        self._compiled: OrderedDict[str, xgrammar.CompiledGrammar] = OrderedDict()
+
+    def constraint(self, grammar: str) -> Constraint:
+        """Return the start of a grammar.
+
+        Args:
+            grammar: EBNF, start rule `root`.
+
+        Raises:
+            GrammarError: It does not compile.
+        """
+        compiled = self._compiled.get(grammar)
+        if compiled is None:
+            try:
+                compiled = self._compiler.compile_grammar(grammar)
+            except (RuntimeError, ValueError) as error:
+                raise GrammarError(f"the grammar does not compile: {error}") from error
+            self._compiled[grammar] = compiled
+            if len(self._compiled) > _KEPT_GRAMMARS:
+                self._compiled.popitem(last=False)
+        else:
+            self._compiled.move_to_end(grammar)
+        return Constraint(xgrammar.GrammarMatcher(compiled))
+
+
+def mask_logits(logits: torch.Tensor, constraints: list[Constraint | None]) -> None:
+    """Set the logits of disallowed tokens to minus infinity, in place.
+
+    Args:
+        logits: Shape (rows, vocabulary).
+        constraints: One a row, None where everything is allowed.
+    """
+    rows = [i for i, one in enumerate(constraints) if one is not None]
+    if not rows:
+        return
+    bitmask = xgrammar.allocate_token_bitmask(len(constraints), logits.shape[1])
+    for i in rows:
+        constraint = constraints[i]
+        if constraint is not None:
+            constraint.fill(bitmask, i)
+    xgrammar.apply_token_bitmask_inplace(logits, bitmask.to(logits.device), indices=rows)
