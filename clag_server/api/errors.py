@@ -28,6 +28,7 @@ __all__ = [
     "DeadlinePassed",
     "Failure",
     "PageTokenMismatch",
+    "Starting",
     "TooLarge",
     "Unauthenticated",
     "abort",
@@ -54,6 +55,14 @@ class Unauthenticated(errors.ClagError):
 
     def __init__(self) -> None:
         super().__init__('a valid token is needed: send the metadata "authorization: Bearer TOKEN"')
+
+
+class Starting(errors.ClagError):
+    """The stores are not open yet."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is starting; its stores are not open yet")
+        self.retry_after_s = 1.0
 
 
 class PageTokenMismatch(errors.ClagError):
@@ -147,6 +156,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     models.ModelUnavailableError: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_MODEL_UNAVAILABLE),
     models.ModelTimeoutError: _Row(_Code.DEADLINE_EXCEEDED, _Reason.ERROR_REASON_DEADLINE),
     models.ModelRequestRefusedError: _Row(_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_INVALID_FIELD),
+    Starting: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_STORAGE_DEGRADED),
     PageTokenMismatch: _Row(_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_PAGE_TOKEN_MISMATCH),
     Unauthenticated: _Row(_Code.UNAUTHENTICATED, _Reason.ERROR_REASON_UNAUTHENTICATED),
     DeadlinePassed: _Row(_Code.DEADLINE_EXCEEDED, _Reason.ERROR_REASON_DEADLINE),

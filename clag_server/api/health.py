@@ -53,9 +53,9 @@ class HealthServicer:
         return pb.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(self, request: pb.HealthCheckRequest, context: Context) -> None:
-        """Answer now and at every change; a slow reader skips the changes it missed."""
+        """Answer now and at every change; a slow reader skips the changes it missed. Ends with the server."""
         told: int | None = None
-        while True:
+        while told is None or not self._final:
             changed = self._changed
             status = self._status(request.service)
             if status != told:

@@ -1,0 +1,1 @@
+"""Tools of tests that speak gRPC to a real server."""
