@@ -1,13 +1,14 @@
 """What one write of a group sees: the connection, and the numbers that the catalog gives out.
 
 Numbers (revisions, keys, placements, outbox steps) come from one row that is read when a group begins and written
-when it commits. A write that is rolled back leaves a gap, which nobody minds; a number is never given out twice.
+when it commits. What a failed write took is given back with its rows, before anybody saw it; beyond that, a number
+is never given out twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -89,6 +90,14 @@ class WriteTx:
         revision = self.next_revision()
         self.log_changes([(revision, ns, kind, key, memory_id, time_ns)])
         return revision
+
+    def mark(self) -> Numbers:
+        """Return the numbers as they are, for `give_back`."""
+        return replace(self.numbers)
+
+    def give_back(self, mark: Numbers) -> None:
+        """Take back what was given out since the mark: the write that took it was rolled back."""
+        self.numbers = mark
 
     def save_numbers(self) -> None:
         """Write the numbers back; the last statement before COMMIT."""

@@ -128,6 +128,7 @@ class GroupWriter:
 
     def _run_one(self, transaction: WriteTx, job: _Job) -> None:
         """Run one write in a savepoint; its error is its caller's alone while the transaction stands."""
+        mark = transaction.mark()
         self._driver.execute("SAVEPOINT one")
         try:
             job.result = job.write(transaction)
@@ -137,6 +138,7 @@ class GroupWriter:
                 # SQLite rolled the whole group back by itself (disk full, I/O error): nobody's write is stored.
                 raise
             self._driver.execute("ROLLBACK TO one")
+            transaction.give_back(mark)
         self._driver.execute("RELEASE one")
 
     def _roll_back(self) -> None:
