@@ -1,0 +1,127 @@
+"""From flags and settings to a connection, and from a failed call to an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import grpc
+from clag.v1 import types_pb2
+from clag_client import AsyncClient, ClagError, Tls
+
+from clag_server.cli.config import load_settings
+from clag_server.cli.errors import CliError, ExitCode
+from clag_server.cli.options import ConnectionFlags
+from clag_server.ops.errors import UnusableFile
+from clag_server.ops.tokens import read_token
+from clag_server.settings import Settings
+
+__all__ = ["explained", "talk"]
+
+_T = TypeVar("_T")
+
+_CODES: Final = {
+    grpc.StatusCode.NOT_FOUND: ExitCode.PARTIAL,
+    grpc.StatusCode.INVALID_ARGUMENT: ExitCode.USAGE,
+    grpc.StatusCode.OUT_OF_RANGE: ExitCode.USAGE,
+    grpc.StatusCode.UNAUTHENTICATED: ExitCode.UNREACHABLE,
+    grpc.StatusCode.PERMISSION_DENIED: ExitCode.UNREACHABLE,
+}
+"""What a command exits with; all other codes are SERVER, but see `_unreachable`."""
+
+_ADVICE: Final = {
+    grpc.StatusCode.UNAUTHENTICATED: "give the server's token with --token-file",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "allow more time with --timeout",
+}
+
+
+def talk(flags: ConnectionFlags, work: Callable[[AsyncClient], Awaitable[_T]]) -> _T:
+    """Connect, do the work, disconnect.
+
+    Args:
+        flags: How the caller wants to reach the server.
+        work: A coroutine function that gets the client.
+
+    Raises:
+        CliError: The server cannot be reached, or a call failed; one sentence and the exit code.
+    """
+    settings = load_settings({}, flags.config)
+    target = _target(flags, settings)
+
+    async def connected() -> _T:
+        async with AsyncClient(
+            target, token=_token(flags, settings, target), tls=_tls(flags), timeout_s=flags.timeout_s
+        ) as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(connected())
+    except ClagError as error:
+        raise explained(error, target) from error
+
+
+def explained(error: ClagError, target: str) -> CliError:
+    """Turn a failed call into one sentence that says what to do, and an exit code."""
+    if _unreachable(error):
+        return CliError(
+            f"no server answers at {target}: start one with `clag serve`, or say where it is with --socket or "
+            f"--address ({error.message})",
+            ExitCode.UNREACHABLE,
+        )
+    draining = error.reason == types_pb2.ERROR_REASON_DRAINING
+    code = ExitCode.UNREACHABLE if draining else _CODES.get(error.code, ExitCode.SERVER)
+    parts = [error.message or error.code.name]
+    parts += [f"{one.field}: {one.description}" for one in error.violations if one.description not in error.message]
+    if "incident_id" in error.metadata and error.metadata["incident_id"] not in error.message:
+        parts.append(f"incident {error.metadata['incident_id']} in the server's log")
+    if error.code in _ADVICE:
+        parts.append(_ADVICE[error.code])
+    if error.retry_after_s is not None:
+        parts.append(f"try again in {error.retry_after_s:.3g} s")
+    return CliError("; ".join(parts), code)
+
+
+def _unreachable(error: ClagError) -> bool:
+    """Whether nobody answered: gRPC itself says UNAVAILABLE, without a reason of the server's."""
+    return error.code is grpc.StatusCode.UNAVAILABLE and error.reason == types_pb2.ERROR_REASON_UNSPECIFIED
+
+
+def _target(flags: ConnectionFlags, settings: Settings) -> str:
+    if flags.address is not None:
+        return flags.address
+    socket = flags.socket or settings.server.socket
+    if socket is not None:
+        return f"unix:{socket.expanduser().absolute()}"
+    return settings.server.tcp
+
+
+def _token(flags: ConnectionFlags, settings: Settings, target: str) -> str:
+    """The token to present: that of the flags, of the settings, or the one that the local server made."""
+    if flags.token_file is not None:
+        return _read_token(flags.token_file, "--token-file")
+    if target.startswith("unix:"):
+        return ""  # the socket's mode is the lock
+    if settings.server.token_file is not None:
+        return _read_token(settings.server.token_file, "server.token_file")
+    made = settings.storage.data_dir / "token"
+    return _read_token(made, "the local server's token") if made.is_file() else ""
+
+
+def _read_token(path: Path, setting: str) -> str:
+    try:
+        return read_token(path.expanduser(), setting=setting)
+    except UnusableFile as error:
+        raise CliError(str(error), ExitCode.USAGE) from error
+
+
+def _tls(flags: ConnectionFlags) -> Tls | None:
+    if flags.tls_ca is None:
+        return None
+    if flags.tls_ca == "system":
+        return Tls()
+    try:
+        return Tls.from_files(root_certificates=Path(flags.tls_ca).expanduser())
+    except OSError as error:
+        raise CliError(f"--tls-ca: cannot read {flags.tls_ca}: {error.strerror}", ExitCode.USAGE) from error
