@@ -23,9 +23,9 @@ from clag_server.models import protocol
 from clag_server.models.api import ModelError, ModelRequestRefusedError, ModelUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from clag_server.models.worker import WorkerSettings
+    from clag_server.models.worker_settings import WorkerSettings
 
 __all__ = ["ModelListener", "WorkerClient"]
 
@@ -60,10 +60,18 @@ class WorkerClient:
         settings: What the worker loads.
         hang_timeout_s: Silence with work in hand after which the worker is killed.
         load_timeout_s: Time until the first model must be loaded.
+        module: The worker's module (tests run one that misbehaves).
+        env: Variables added to the worker's environment.
     """
 
     def __init__(
-        self, settings: WorkerSettings, *, hang_timeout_s: float = 60.0, load_timeout_s: float = 600.0
+        self,
+        settings: WorkerSettings,
+        *,
+        hang_timeout_s: float = 60.0,
+        load_timeout_s: float = 600.0,
+        module: str = "clag_server.models.worker",
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._hang_timeout_s = hang_timeout_s
         self._listeners: dict[str, ModelListener] = {}
@@ -76,7 +84,7 @@ class WorkerClient:
         self._heard_at_s = 0.0
         self._child = SupervisedProcess(
             "model worker",
-            "clag_server.models.worker",
+            module,
             ["--settings", json.dumps(dataclasses.asdict(settings))],
             # Waiting threads must sleep: beside one busy core a spinning team took 2,685 ms a step, this 243 ms.
             env={
@@ -84,6 +92,7 @@ class WorkerClient:
                 "TOKENIZERS_PARALLELISM": "true",
                 "HF_HUB_OFFLINE": "1",
                 **({"OMP_NUM_THREADS": str(settings.threads)} if settings.threads else {}),
+                **(env or {}),
             },
             on_launch=self._launch,
             on_ready=self._connect,

@@ -41,7 +41,7 @@ from clag_server.models.specs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["ListedModel", "ModelStore"]
 
@@ -67,11 +67,19 @@ class ModelStore:
     Args:
         cache: The folder; made when something is put into it.
         wheels: Folder with wheels that were fetched before, used instead of a download (air-gapped machines).
+        convert: Converts a GGUF file into a folder (tests).
     """
 
-    def __init__(self, cache: Path, *, wheels: Path | None = None) -> None:
+    def __init__(
+        self,
+        cache: Path,
+        *,
+        wheels: Path | None = None,
+        convert: Callable[[Path, Path, Callable[[int, int], None]], None] = convert_gguf,
+    ) -> None:
         self._root = cache / "models"
         self._wheels = wheels
+        self._convert_file = convert
 
     def resolve(self, name_or_path: str, kind: ModelKind) -> ModelFolder:
         """Return a model that is on this machine; fetches nothing.
@@ -226,7 +234,7 @@ class ModelStore:
         converted = work / "converted"
         shutil.rmtree(converted, ignore_errors=True)
         converted.mkdir(parents=True)
-        convert_gguf(gguf, converted, lambda done, of: progress(spec.name, Stage.CONVERT, done, of))
+        self._convert_file(gguf, converted, lambda done, of: progress(spec.name, Stage.CONVERT, done, of))
         _checked_folder(converted)
         write_manifest(converted, Manifest(spec.name, f"{origin}, converted", hash_folder(converted)))
         converted.rename(final)

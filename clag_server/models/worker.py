@@ -15,13 +15,13 @@ import queue
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clag_server.children import lifeline
 from clag_server.models import protocol
 from clag_server.models.worker_link import Request, WorkerLink
+from clag_server.models.worker_settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,33 +31,7 @@ if TYPE_CHECKING:
     from clag_server.models.torch_embedder import TorchEmbedder
     from clag_server.models.torch_generate import Generator
 
-__all__ = ["WorkerSettings", "main"]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """What the server tells its worker, as JSON on the command line."""
-
-    embedder: str | None
-    """Folder of the embedder; None when embeddings are not served."""
-    slm: str | None
-    """Folder of the language model; None when there is none."""
-    device: str
-    dtype: str
-    threads: int
-    embed_tokens: int
-    embed_batch_tokens: int
-    choose_text_tokens: int
-    choose_head_tokens: int
-    choose_batch_tokens: int
-    prefix_cache_mib: int
-    context_tokens: int
-    prefill_tokens: int
-    slots: int
-
-    def __post_init__(self) -> None:
-        if self.threads < 0 or self.embed_tokens < 8 or self.context_tokens < 16:
-            raise ValueError(f"settings of the model worker out of range: {self}")
+__all__ = ["main"]
 
 
 class _Worker:

@@ -1,0 +1,345 @@
+"""Models whose answers are written down: the double that the product's tests drive.
+
+The embedder is a real one of its kind: hashed bags of words, so texts that share words are near and the same text
+always gets the same vector. Both can be told to misbehave in the ways that models do. A script is a JSON file
+that is read again before every call, so that a test changes the behaviour of a running server by rewriting it:
+
+    {"embed": "ok" | "short" | "nan" | "unavailable" | "hang" | "refuse",
+     "choose": "overlap" | "first" | "last" | "nan" | "short" | "unavailable" | "hang" | "refuse",
+     "generate": ["text", ...] | "unavailable" | "hang" | "refuse",
+     "finished": true,
+     "poison": "a text that makes every call it is in fail as unavailable",
+     "record": "path of a JSON Lines file that gets every prompt"}
+
+`generate` answers take turns from the first; the last one repeats. Every key may be left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clag_server.models.api import (
+    ChoiceOption,
+    ChoiceResult,
+    EngineState,
+    EngineStatus,
+    Generation,
+    ModelError,
+    ModelRequestRefusedError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    Priority,
+    Usage,
+    WrongShapeError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Call", "Script", "ScriptError", "ScriptedEmbedder", "ScriptedSlm", "from_file"]
+
+_DIM = 64
+_MISBEHAVIOURS = ("unavailable", "hang", "refuse")
+_EMBED = ("ok", "short", "nan", *_MISBEHAVIOURS)
+_CHOOSE = ("overlap", "first", "last", "nan", "short", *_MISBEHAVIOURS)
+
+
+class ScriptError(ValueError):
+    """A script file that is not one; the message names the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One recorded call."""
+
+    kind: str
+    """`embed`, `choose` or `generate`."""
+    text: str
+    options: tuple[ChoiceOption, ...] = ()
+    priority: Priority = Priority.INTERACTIVE
+
+
+@dataclass(slots=True)
+class Script:
+    """How the scripted models behave; tests in the same process change its fields."""
+
+    embed: str = "ok"
+    choose: str | Callable[[str, Sequence[ChoiceOption]], Sequence[float]] = "overlap"
+    generate: str | Sequence[str] | Callable[[str], str] = ("",)
+    finished: bool = True
+    poison: str = ""
+    record: Path | None = None
+    calls: list[Call] = field(default_factory=list)
+    generated: int = 0
+    """How many generations were answered; chooses the next of `generate`."""
+
+    def note(self, call: Call) -> None:
+        """Record a call.
+
+        Raises:
+            ModelUnavailableError: It has the poison in it.
+        """
+        self.calls.append(call)
+        if self.record is not None:
+            heads = [[option.key, option.head] for option in call.options]
+            line = {"kind": call.kind, "text": call.text, "options": heads, "priority": call.priority.name}
+            with self.record.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        if self.poison and self.poison in call.text:
+            raise ModelUnavailableError("the model process ended (scripted)", 0.0)
+
+
+class ScriptFile:
+    """A script that follows a JSON file.
+
+    Args:
+        path: The file; it must exist when it is first read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text = ""
+        self._script = Script()
+
+    def __call__(self) -> Script:
+        """Return the script as the file says now.
+
+        Raises:
+            ScriptError: The file is not a script.
+        """
+        text = self._path.read_text(encoding="utf-8")
+        if text != self._text:
+            fresh = _parse(text, self._path)
+            fresh.calls = self._script.calls
+            self._script, self._text = fresh, text
+        return self._script
+
+
+class ScriptedEmbedder:
+    """`Embedder` of hashed bags of words.
+
+    Args:
+        script: Returns the behaviour; asked at every call.
+        dim: Length of a vector.
+    """
+
+    def __init__(self, script: Callable[[], Script], dim: int = _DIM) -> None:
+        self._script = script
+        self._dim = dim
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return "scripted-embedder"
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self._dim
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the vector space."""
+        return hashlib.sha256(f"scripted bag of words {self._dim}".encode()).hexdigest()
+
+    @property
+    def status(self) -> EngineStatus:
+        """Always ready; a scripted failure shows at the call."""
+        return EngineStatus(EngineState.READY, self.name, device="cpu", dtype="float32", loads=1)
+
+    async def embed(
+        self, texts: Sequence[str], *, priority: Priority, deadline_s: float | None = None
+    ) -> NDArray[np.float32]:
+        """Embed texts; see `Embedder.embed`."""
+        script = self._script()
+        for text in texts:
+            script.note(Call("embed", text, (), priority))
+        await _misbehave(script.embed, deadline_s)
+        if not texts:
+            return np.empty((0, self._dim), dtype=np.float32)
+        vectors = np.stack([_bag_of_words(text, self._dim) for text in texts])
+        if script.embed == "short":
+            raise WrongShapeError(f"({len(texts)}, {self._dim})", f"({len(texts) - 1}, {self._dim})")
+        if script.embed == "nan":
+            raise WrongShapeError("finite numbers", "NaN or infinity")
+        return vectors
+
+
+class ScriptedSlm:
+    """`SlmEngine` whose answers come from a script.
+
+    Args:
+        script: Returns the behaviour; asked at every call.
+    """
+
+    def __init__(self, script: Callable[[], Script]) -> None:
+        self._script = script
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return "scripted-slm"
+
+    @property
+    def status(self) -> EngineStatus:
+        """As the script says: degraded while it answers `unavailable`."""
+        script = self._script()
+        if "unavailable" in (script.choose, script.generate):
+            return EngineStatus(EngineState.DEGRADED, self.name, "scripted to be unavailable")
+        return EngineStatus(EngineState.READY, self.name, device="cpu", dtype="float32", loads=1)
+
+    async def choose(
+        self,
+        text: str,
+        options: Sequence[ChoiceOption],
+        *,
+        priority: Priority,
+        deadline_s: float | None = None,
+    ) -> ChoiceResult:
+        """Score options; see `SlmEngine.choose`."""
+        if not text.strip():
+            raise ModelRequestRefusedError("the text to score is empty")
+        if not options or any(not option.head.strip() for option in options):
+            raise ModelRequestRefusedError("a choice needs at least one option, each with a head")
+        script = self._script()
+        script.note(Call("choose", text, tuple(options), priority))
+        await _misbehave(script.choose, deadline_s)
+        scores = tuple(_scores(script.choose, text, options))
+        if len(scores) != len(options) or not all(map(math.isfinite, scores)):
+            raise WrongShapeError(f"{len(options)} finite scores", str(scores))
+        return ChoiceResult(scores, Usage(tokens_in=len(text.split())))
+
+    async def generate(
+        self,
+        prompt: str,
+        *,
+        grammar: str | None,  # noqa: ARG002 - a scripted answer may break it on purpose
+        max_tokens: int,
+        priority: Priority,
+        deadline_s: float | None = None,
+    ) -> Generation:
+        """Continue a prompt; see `SlmEngine.generate`."""
+        if not prompt.strip():
+            raise ModelRequestRefusedError("the prompt is empty")
+        script = self._script()
+        script.note(Call("generate", prompt, (), priority))
+        answers = script.generate
+        await _misbehave(answers, deadline_s)
+        if callable(answers):
+            text = answers(prompt)
+        elif isinstance(answers, str):
+            text = answers
+        else:
+            text = answers[min(script.generated, len(answers) - 1)]
+        script.generated += 1
+        words = len(text.split())
+        usage = Usage(len(prompt.split()), min(words, max_tokens))
+        return Generation(text, script.finished and words <= max_tokens, usage)
+
+
+def from_file(path: Path) -> tuple[ScriptedEmbedder, ScriptedSlm]:
+    """Return models that follow a script file.
+
+    Raises:
+        ScriptError: The file is missing or is not a script.
+    """
+    script = ScriptFile(path)
+    try:
+        script()
+    except OSError as error:
+        raise ScriptError(f"no script {path}: {error.strerror}") from error
+    return ScriptedEmbedder(script), ScriptedSlm(script)
+
+
+async def _misbehave(behaviour: object, deadline_s: float | None) -> None:
+    failures: dict[str, ModelError] = {
+        "unavailable": ModelUnavailableError("the model is not available (scripted)", 0.05),
+        "refuse": ModelRequestRefusedError("refused (scripted)"),
+    }
+    if not isinstance(behaviour, str):
+        return
+    if behaviour in failures:
+        raise failures[behaviour]
+    if behaviour == "hang":
+        try:
+            async with asyncio.timeout(deadline_s):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            raise ModelTimeoutError(deadline_s or 0.0) from None
+
+
+def _scores(
+    behaviour: str | Callable[[str, Sequence[ChoiceOption]], Sequence[float]],
+    text: str,
+    options: Sequence[ChoiceOption],
+) -> Sequence[float]:
+    if callable(behaviour):
+        return behaviour(text, options)
+    if behaviour == "nan":
+        return [math.nan] * len(options)
+    if behaviour == "short":
+        return [-1.0] * (len(options) - 1)
+    if behaviour == "first":
+        return [-1.0 - i for i in range(len(options))]
+    if behaviour == "last":
+        return [-1.0 - i for i in reversed(range(len(options)))]
+    words = set(_words(text))
+    return [-10.0 + len(words & set(_words(option.head))) for option in options]
+
+
+def _words(text: str) -> list[str]:
+    """Return lower-case words; scripts without spaces give their characters."""
+    return re.findall(r"[぀-鿿가-힯]|[^\W_぀-鿿가-힯]+", text.lower())
+
+
+def _bag_of_words(text: str, dim: int) -> NDArray[np.float32]:
+    vector = np.zeros(dim, dtype=np.float64)
+    # The empty word keeps texts without words off the zero vector.
+    for word in _words(text) or [""]:
+        digest = hashlib.sha256(word.encode("utf-8", "replace")).digest()
+        # Each word is a fixed point on the sphere: words that differ are nearly orthogonal.
+        seed = int.from_bytes(digest[:8], "big")
+        vector += np.random.default_rng(seed).standard_normal(dim)
+    unit: NDArray[np.float32] = (vector / np.linalg.norm(vector)).astype(np.float32)
+    return unit
+
+
+def _parse(text: str, path: Path) -> Script:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ScriptError(f"{path} is not JSON: {error}") from error
+    known = {"embed", "choose", "generate", "finished", "poison", "record"}
+    if not isinstance(values, dict) or not set(values) <= known:
+        raise ScriptError(f"{path}: a script is an object with keys of {', '.join(sorted(known))}")
+    embed, choose = values.get("embed", "ok"), values.get("choose", "overlap")
+    generate = values.get("generate", [""])
+    if embed not in _EMBED:
+        raise ScriptError(f"{path}: embed is one of {', '.join(_EMBED)}")
+    if choose not in _CHOOSE:
+        raise ScriptError(f"{path}: choose is one of {', '.join(_CHOOSE)}")
+    if isinstance(generate, list):
+        if not generate or not all(isinstance(one, str) for one in generate):
+            raise ScriptError(f"{path}: generate is a list of at least one text")
+    elif generate not in _MISBEHAVIOURS:
+        raise ScriptError(f"{path}: generate is a list of texts or one of {', '.join(_MISBEHAVIOURS)}")
+    record = values.get("record")
+    return Script(
+        embed=embed,
+        choose=choose,
+        generate=generate,
+        finished=bool(values.get("finished", True)),
+        poison=str(values.get("poison", "")),
+        record=Path(record) if record else None,
+    )

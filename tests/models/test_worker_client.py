@@ -1,0 +1,224 @@
+"""What callers of the models see when the worker answers, misbehaves, or is gone. No real model here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clag_server.models.api import (
+    ChoiceOption,
+    EngineState,
+    ModelRequestRefusedError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    Priority,
+    WrongShapeError,
+)
+from clag_server.models.client import WorkerClient
+from clag_server.models.worker_embedder import WorkerEmbedder
+from clag_server.models.worker_settings import WorkerSettings
+from clag_server.models.worker_slm import WorkerSlm
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOW, LATER, BULK = Priority.INTERACTIVE, Priority.ORGANIZE, Priority.BULK
+OPTIONS = [ChoiceOption("a", "aaa"), ChoiceOption("b", "b")]
+
+
+@dataclass
+class Rig:
+    folder: Path
+    client: WorkerClient
+    embedder: WorkerEmbedder
+    slm: WorkerSlm
+
+    def release(self) -> None:
+        (self.folder / "release").touch()
+
+    def taken(self) -> list[tuple[str, int | None, list[str]]]:
+        log = self.folder / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [tuple(json.loads(line)) for line in lines]
+
+    async def until_taken(self, text: str) -> None:
+        async with asyncio.timeout(30):
+            while not any(text in texts for _, _, texts in self.taken()):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def rig(folder: Path, hang_timeout_s: float = 60.0) -> AsyncIterator[Rig]:
+    settings = WorkerSettings("e", "s", "cpu", "float32", 0, 256, 0, 64, 64, 0, 1, 256, 0, 0)
+    client = WorkerClient(
+        settings,
+        hang_timeout_s=hang_timeout_s,
+        module="tests.models.fake_worker",
+        env={"FAKE_WORKER_FOLDER": str(folder), "PYTHONPATH": str(REPOSITORY)},
+    )
+    embedder = WorkerEmbedder(client, name="e", dim=2, fingerprint="f", window_tokens=256)
+    slm = WorkerSlm(client, name="s")
+    await client.start()
+    try:
+        yield Rig(folder, client, embedder, slm)
+    finally:
+        await client.stop()
+
+
+async def test_each_text_gets_its_own_vector_in_the_order_of_the_call(tmp_path: Path) -> None:
+    texts = ["x" * n for n in (30, 1, 200, 7, 90, 2, 150)]
+    async with rig(tmp_path) as r:
+        vectors = await r.embedder.embed(texts, priority=BULK)
+        assert vectors.shape == (7, 2)
+        assert [int(row[0]) for row in vectors] == [30, 1, 200, 7, 90, 2, 150]
+        assert r.embedder.status.state is EngineState.READY
+        assert (await r.embedder.embed([], priority=NOW)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("bad", ["short", "nan"])
+async def test_an_answer_that_does_not_fit_is_caught_and_no_text_gets_another_ones_vector(
+    tmp_path: Path, bad: str
+) -> None:
+    async with rig(tmp_path) as r:
+        with pytest.raises(WrongShapeError):
+            await r.embedder.embed(["one", bad, "three"], priority=NOW)
+        assert (await r.embedder.embed(["fine"], priority=NOW)).tolist() == [[4.0, 0.0]]
+
+
+async def test_a_call_with_too_few_scores_fails_alone_in_its_batch(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        good, bad = await asyncio.gather(
+            r.slm.choose("enough scores", OPTIONS, priority=LATER),
+            r.slm.choose("few scores", OPTIONS, priority=LATER),
+            return_exceptions=True,
+        )
+        assert not isinstance(good, BaseException)
+        assert good.scores == (-3.0, -1.0)
+        assert isinstance(bad, WrongShapeError)
+
+
+async def test_a_query_overtakes_bulk_work_that_has_not_begun(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        bulk = asyncio.create_task(r.embedder.embed(["slow " + "x" * 90] * 20, priority=BULK))
+        await r.until_taken("slow " + "x" * 90)
+        query = asyncio.create_task(r.embedder.embed(["query"], priority=NOW))
+        await asyncio.sleep(0)
+        r.release()
+        await query
+        await bulk
+        order = [priority for name, priority, _ in r.taken() if name == "Embed"]
+        assert len(order) > 5, "bulk work is cut into small batches"
+        assert order.index(int(NOW)) <= 2, "only what was in the worker already goes first"
+
+
+async def test_a_caller_that_leaves_frees_its_place_in_the_queue(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        first = asyncio.create_task(r.embedder.embed(["slow " + "x" * 90] * 3, priority=BULK))
+        await r.until_taken("slow " + "x" * 90)
+        leaver = asyncio.create_task(r.embedder.embed(["y" * 250] * 50, priority=BULK))
+        await asyncio.sleep(0)
+        leaver.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaver
+        r.release()
+        await first
+        await r.embedder.embed(["after"], priority=BULK)
+        assert not any("y" * 250 in texts for _, _, texts in r.taken())
+        assert r.embedder.status.queue_depth == 0
+
+
+async def test_a_deadline_that_passes_in_the_queue_is_an_error_of_its_own(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        with pytest.raises(ModelTimeoutError):
+            await r.embedder.embed(["while it loads"], priority=NOW, deadline_s=0.01)
+        await r.embedder.embed(["loaded"], priority=NOW)
+        with pytest.raises(ModelTimeoutError):
+            await r.embedder.embed(["slow"], priority=NOW, deadline_s=0.2)
+        with pytest.raises(ModelTimeoutError):
+            await r.slm.generate("slow", grammar=None, max_tokens=5, priority=NOW, deadline_s=0.2)
+        r.release()
+        await r.embedder.embed(["fine"], priority=NOW)
+        assert "Cancel" in [name for name, _, _ in r.taken()], "the worker is told that nobody waits"
+
+
+async def test_when_the_worker_dies_callers_hear_it_and_the_next_call_is_answered(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        with pytest.raises(ModelUnavailableError) as caught:
+            await r.embedder.embed(["die"], priority=LATER)
+        assert "SIGKILL" in caught.value.reason
+        assert caught.value.retry_after_s is not None
+        vectors = await embed_until_answered(r, "again")
+        assert vectors == [[5.0, 0.0]]
+        assert r.embedder.status.restarts == 1
+        assert r.embedder.status.loads == 2
+
+
+async def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    async with rig(tmp_path, hang_timeout_s=0.5) as r:
+        with pytest.raises(ModelUnavailableError, match="no sign of life"):
+            await r.slm.generate("silent", grammar=None, max_tokens=5, priority=LATER)
+        assert await embed_until_answered(r, "again") == [[5.0, 0.0]]
+
+
+async def test_a_deep_queue_fails_at_once_when_the_worker_dies(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        await r.embedder.embed(["warm"], priority=NOW)
+        calls = [r.embedder.embed(["die"], priority=NOW)]
+        calls += [r.embedder.embed(["z" * 250], priority=BULK) for _ in range(3000)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(one, ModelUnavailableError) or not isinstance(one, BaseException) for one in answers)
+        assert isinstance(answers[0], ModelUnavailableError)
+
+
+async def test_a_model_that_cannot_be_loaded_is_absent_and_the_other_one_answers(tmp_path: Path) -> None:
+    (tmp_path / "no-slm").touch()
+    async with rig(tmp_path) as r:
+        with pytest.raises(ModelUnavailableError, match="no such layer"):
+            await r.slm.choose("text", OPTIONS, priority=NOW)
+        with pytest.raises(ModelUnavailableError, match="no such layer"):
+            await r.slm.generate("text", grammar=None, max_tokens=5, priority=NOW)
+        assert r.slm.status.state is EngineState.ABSENT
+        assert (await r.embedder.embed(["fine"], priority=NOW)).shape == (1, 2)
+
+
+async def test_requests_at_fault_are_refused_with_the_reason(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        for text, options in [(" ", OPTIONS), ("text", []), ("text", [ChoiceOption("a", " ")])]:
+            with pytest.raises(ModelRequestRefusedError):
+                await r.slm.choose(text, options, priority=NOW)
+        with pytest.raises(ModelRequestRefusedError, match="character 4"):
+            await r.embedder.embed(["arm \ud83d stuck"], priority=NOW)
+        with pytest.raises(ModelRequestRefusedError):
+            await r.slm.generate("refuse", grammar=None, max_tokens=5, priority=NOW)
+        with pytest.raises(ModelUnavailableError):
+            await r.slm.generate("fail", grammar=None, max_tokens=5, priority=NOW)
+        assert (await r.slm.generate("fine", grammar=None, max_tokens=5, priority=NOW)).text == "FINE"
+
+
+async def test_stopping_fails_what_is_in_flight(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        waiting = asyncio.create_task(r.embedder.embed(["silent"], priority=LATER))
+        await r.until_taken("silent")
+        await r.client.stop()
+        with pytest.raises(ModelUnavailableError):
+            await waiting
+
+
+async def embed_until_answered(r: Rig, text: str) -> list[list[float]]:
+    """Do what callers do: try again when the error says so."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                vectors = await r.embedder.embed([text], priority=LATER)
+            except ModelUnavailableError:
+                await asyncio.sleep(0.05)
+            else:
+                rows: list[list[float]] = vectors.tolist()
+                return rows
