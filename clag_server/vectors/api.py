@@ -63,9 +63,7 @@ class VectorIndex(Protocol):
     def notify(self, ns: int, dim: int) -> None:
         """Say that the catalog's outbox has new ops for the namespace (cheap; called after each commit)."""
 
-    async def search(
-        self, ns: int, clusters: Sequence[int] | None, vector: Vector, *, limit: int
-    ) -> VectorHits:
+    async def search(self, ns: int, clusters: Sequence[int] | None, vector: Vector, *, limit: int) -> VectorHits:
         """Search the partitions of `clusters` (None: the whole namespace)."""
 
     async def drop(self, ns: int) -> None:

@@ -1,0 +1,221 @@
+"""The process or server behind the index, and the threads that talk to it.
+
+A `Session` is one life of the backend: for Milvus Lite from one start of the child to its end, for a server the
+whole run. Whoever uses a session looks at `lost` after each call, because calls that were retried across a restart
+say nothing about what the next life remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import structlog
+
+from clag_server.children import ChildState, ChildStatus, Launch, SupervisedProcess
+from clag_server.vectors.errors import BackendAwayError, BackendFaultError
+from clag_server.vectors.milvus import Flavor, MilvusConnection
+from clag_server.vectors.partitions import collection_name
+from clag_server.vectors.settings import IndexSettings
+
+__all__ = ["MilvusBackend", "Session"]
+
+_log = structlog.get_logger("clag.vectors")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SOCKET_PATH_BYTES = 90  # the kernel's limit is 108, ours leaves room for the file's name
+_READERS = 4
+_WRITERS = 2
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One life of the backend. `lost` is set when it is over."""
+
+    connection: MilvusConnection
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class MilvusBackend:
+    """Keeps a session to Milvus Lite (a supervised child on `folder`) or to a server.
+
+    Args:
+        folder: `<data>/index`, ours alone.
+        uri: A Milvus server; None runs the child.
+        token: Token for the server.
+        settings: Timeouts.
+        on_change: Called on the event loop after a session came or went.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        uri: str | None,
+        token: str | None,
+        settings: IndexSettings,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.flavor = Flavor.SERVER if uri else Flavor.LITE
+        self._folder = folder
+        self._uri = uri
+        self._token = token
+        self._settings = settings
+        self._on_change = on_change
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="clag-index-read")
+        self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="clag-index-write")
+        self._up = asyncio.Event()
+        self._session: Session | None = None
+        self._sockets: Path | None = None
+        self._starts = 0
+        self._purge: set[int] = set()
+        self._child: SupervisedProcess | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._reason = "not started"
+
+    @property
+    def session(self) -> Session | None:
+        """The present session, None while the backend is away."""
+        return self._session
+
+    @property
+    def reason(self) -> str:
+        """Why there is no session; empty when there is one."""
+        return "" if self._session is not None else self._reason
+
+    async def start(self) -> None:
+        """Start the child or begin to connect; returns at once. Raises OSError for an unusable folder."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._uri is not None:
+            self._connecting = asyncio.create_task(self._connect(self._uri), name="connect to milvus")
+            return
+        self._sockets = self._socket_folder()
+        self._child = SupervisedProcess(
+            "vector index",
+            "clag_server.vectors.lite_child",
+            ["--data-dir", str(self._folder / "lite")],
+            # One search is a few small products: more threads only get into each other's way.
+            {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            on_launch=self._launch,
+            on_ready=self._ready,
+            on_change=self._child_changed,
+        )
+        await self._child.start()
+
+    async def stop(self) -> None:
+        """Stop the child or disconnect, and end the threads."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._child is not None:
+            await self._child.stop()
+        self._lose("stopped")
+        if self._sockets is not None and self._sockets != self._folder:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._writers.shutdown(wait=False, cancel_futures=True)
+
+    async def wait_up(self) -> Session:
+        """Wait until there is a session and return it."""
+        while self._session is None:
+            await self._up.wait()
+        return self._session
+
+    async def restart(self, session: Session, reason: str) -> None:
+        """End a session that does not answer; the child is killed and started again."""
+        if self._child is not None and self._session is session:
+            _log.warning("restarting the vector index", reason=reason)
+            await self._child.restart(reason)
+
+    async def purge(self, session: Session, ns: int) -> None:
+        """Have the child restarted without the files of a collection that can neither be opened nor dropped."""
+        self._purge.add(ns)
+        await self.restart(session, f"collection {collection_name(ns)} cannot be opened")
+
+    async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking read in a reader thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, functools.partial(call, *args, **kwargs))
+
+    async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking write in a writer thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._writers, functools.partial(call, *args, **kwargs))
+
+    # --- the child
+    def _socket_folder(self) -> Path:
+        if len(bytes(self._folder)) <= _SOCKET_PATH_BYTES:
+            return self._folder
+        return Path(tempfile.mkdtemp(prefix="clag-"))
+
+    def _launch(self) -> Launch:
+        # A new name for each start: a client never reconnects by itself into a life it does not know.
+        for old in self._socket_files():
+            old.unlink(missing_ok=True)
+        self._starts += 1
+        purge = [part for ns in sorted(self._purge) for part in ("--purge", collection_name(ns))]
+        self._purge.clear()
+        return Launch(args=["--socket", str(self._socket_path(self._starts)), *purge])
+
+    def _socket_path(self, number: int) -> Path:
+        return (self._sockets or self._folder) / f"lite{number}.sock"
+
+    def _socket_files(self) -> list[Path]:
+        return list((self._sockets or self._folder).glob("lite*.sock"))
+
+    async def _ready(self, info: dict[str, object]) -> None:
+        try:
+            await self._open_session(str(info["uri"]))
+        except (BackendAwayError, BackendFaultError) as error:
+            raise OSError(str(error)) from error
+
+    def _child_changed(self, status: ChildStatus) -> None:
+        if status.state is not ChildState.READY:
+            self._lose(status.reason or status.state.value)
+
+    # --- sessions
+    async def _connect(self, uri: str) -> None:
+        delay_s = self._settings.first_retry_s
+        while True:
+            try:
+                await self._open_session(uri)
+            except (BackendAwayError, BackendFaultError) as error:
+                self._reason = str(error)
+                _log.warning("cannot connect to milvus", error=str(error), retry_after_s=delay_s)
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, self._settings.max_retry_s)
+            else:
+                return
+
+    async def _open_session(self, uri: str) -> None:
+        connection = MilvusConnection(
+            uri,
+            self._token,
+            self.flavor,
+            read_timeout_s=self._settings.read_timeout_s,
+            write_timeout_s=self._settings.write_timeout_s,
+        )
+        await self.write(connection.connect)
+        self._session = Session(connection)
+        self._up.set()
+        self._on_change()
+
+    def _lose(self, reason: str) -> None:
+        self._reason = reason
+        session, self._session = self._session, None
+        self._up.clear()
+        if session is None:
+            return
+        session.lost.set()
+        # Wakes the threads that still wait for an answer of the old life.
+        session.connection.close()
+        self._on_change()

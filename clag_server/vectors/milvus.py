@@ -1,0 +1,267 @@
+"""A thin, typed, blocking wrapper over the Milvus client: collections and partitions named by our integers.
+
+Everything that Milvus Lite and a Milvus server do differently is here. Only integers of ours reach expressions
+(the client does not escape strings), rows are always upserted, deletes name their true partition, and every error
+is one of two kinds (`vectors.errors`). Call it in an executor. The client library takes 1.7 s to import, so that
+happens in `connect`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+
+from clag_server.catalog.api import IndexOp
+from clag_server.types.memory import Vector
+from clag_server.vectors.api import VectorHit
+from clag_server.vectors.errors import BackendAwayError, BackendFaultError
+from clag_server.vectors.partitions import SearchScope, collection_name
+
+if TYPE_CHECKING:
+    from pymilvus import MilvusClient
+    from pymilvus.exceptions import MilvusException
+
+__all__ = ["MAX_HITS", "CollectionInfo", "Flavor", "MilvusConnection"]
+
+MAX_HITS = 16_384
+"""Most hits of one search, Milvus' own limit."""
+
+_DELETE_IDS = 1_000
+_METRIC = "IP"  # vectors are unit vectors: the inner product is the cosine, without normalising again
+_STAMP = "clag.stamp"  # a property: Milvus Lite forgets descriptions
+
+
+class Flavor(enum.Enum):
+    """The embedded store or a server."""
+
+    LITE = "lite"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionInfo:
+    """What a collection says of itself: dimension of its vectors, and the stamp it was created with."""
+
+    dim: int
+    stamp: str
+
+
+class MilvusConnection:
+    """One connection. Safe for several threads; writes to one collection must come from one at a time."""
+
+    def __init__(
+        self, uri: str, token: str | None, flavor: Flavor, *, read_timeout_s: float, write_timeout_s: float
+    ) -> None:
+        self.flavor = flavor
+        self._uri = uri
+        self._token = token or ""
+        self._read_s = read_timeout_s
+        self._write_s = write_timeout_s
+        self._opened: MilvusClient | None = None
+
+    def connect(self) -> None:
+        """Connect and ask for the version; raises BackendAwayError when nothing answers."""
+        from pymilvus import MilvusClient
+
+        # It logs every refused call with a traceback; we raise, and the worker logs once.
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+        with _translated("connect"):
+            # A connection of its own: the shared ones outlive a backend that is gone.
+            self._opened = MilvusClient(uri=self._uri, token=self._token, timeout=self._read_s, dedicated=True)
+
+    def close(self) -> None:
+        """Close; calls in flight end with BackendAwayError."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    # --- collections
+    def collections(self) -> list[str]:
+        """Return the names of all collections."""
+        with _translated("list collections"):
+            return [str(name) for name in self._client.list_collections(timeout=self._read_s)]
+
+    def describe(self, ns: int) -> CollectionInfo | None:
+        """Return what the namespace's collection is, None when there is none."""
+        name = collection_name(ns)
+        if name not in self.collections():
+            return None
+        with _translated("describe"):
+            body = self._client.describe_collection(name, timeout=self._read_s)
+        dims = [field["params"]["dim"] for field in body["fields"] if field["name"] == "vector"]
+        return CollectionInfo(
+            dim=int(dims[0]) if dims else 0, stamp=str(body.get("properties", {}).get(_STAMP, ""))
+        )
+
+    def create(self, ns: int, dim: int, stamp: str) -> None:
+        """Create the collection with its index and load it."""
+        from pymilvus import DataType, MilvusClient
+
+        with _translated("create collection"):
+            schema = MilvusClient.create_schema(
+                auto_id=False, enable_dynamic_field=False, description="placements of one namespace"
+            )
+            schema.add_field("placement_id", DataType.INT64, is_primary=True)
+            schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
+            schema.add_field("cluster", DataType.INT64)
+            schema.add_field("event_time", DataType.INT64)
+            index = MilvusClient.prepare_index_params()
+            index.add_index("vector", index_type="FLAT", metric_type=_METRIC)
+            self._client.create_collection(
+                collection_name(ns),
+                schema=schema,
+                index_params=index,
+                properties={_STAMP: stamp},
+                timeout=self._write_s,
+            )
+
+    def drop(self, ns: int) -> None:
+        """Drop the collection if it exists."""
+        with _translated("drop collection"):
+            self._client.drop_collection(collection_name(ns), timeout=self._write_s)
+
+    def load(self, ns: int) -> None:
+        """Make the collection searchable; on Lite this reads all of it."""
+        with _translated("load"):
+            self._client.load_collection(collection_name(ns), timeout=self._write_s)
+
+    def count(self, ns: int, partition: str | None = None) -> int:
+        """Return the number of live rows in the collection or one partition."""
+        name = collection_name(ns)
+        with _translated("count"):
+            if partition is not None and self.flavor is Flavor.LITE:
+                # Lite's count(*) ignores the partition unless there is a filter, and then builds every row.
+                stats = self._client.get_partition_stats(name, partition, timeout=self._read_s)
+                return int(stats["row_count"])
+            rows = self._client.query(
+                name,
+                filter="",
+                output_fields=["count(*)"],
+                partition_names=[partition] if partition else None,
+                consistency_level="Strong",
+                timeout=self._write_s,
+            )
+            return int(rows[0]["count(*)"])
+
+    # --- partitions
+    def partitions(self, ns: int) -> set[str]:
+        """Return the partitions of the collection, Milvus' own `_default` left out."""
+        with _translated("list partitions"):
+            names = self._client.list_partitions(collection_name(ns), timeout=self._read_s)
+        return {str(name) for name in names if not str(name).startswith("_")}
+
+    def create_partition(self, ns: int, partition: str) -> None:
+        """Create a partition that does not exist."""
+        with _translated("create partition"):
+            self._client.create_partition(collection_name(ns), partition, timeout=self._write_s)
+
+    def drop_partition(self, ns: int, partition: str) -> None:
+        """Drop a partition with all its rows."""
+        name = collection_name(ns)
+        with _translated("drop partition"):
+            if self.flavor is Flavor.SERVER:
+                # A server refuses to drop what is loaded; Lite does not know partial release.
+                self._client.release_partitions(name, [partition], timeout=self._write_s)
+            self._client.drop_partition(name, partition, timeout=self._write_s)
+
+    # --- rows
+    def upsert(self, ns: int, partition: str, ops: Sequence[IndexOp]) -> None:
+        """Write the rows of PUT ops into a partition; writing one again changes nothing."""
+        rows = [
+            {
+                "placement_id": op.placement_id,
+                "vector": op.vector,
+                "cluster": op.cluster,
+                "event_time": op.event_time_ns,
+            }
+            for op in ops
+        ]
+        with _translated("upsert"):
+            self._client.upsert(collection_name(ns), rows, partition_name=partition, timeout=self._write_s)
+
+    def delete(self, ns: int, partition: str, placement_ids: Sequence[int]) -> None:
+        """Delete rows from the partition that holds them; ids that are not there are ignored."""
+        for start in range(0, len(placement_ids), _DELETE_IDS):
+            ids = [int(placement_id) for placement_id in placement_ids[start : start + _DELETE_IDS]]
+            with _translated("delete"):
+                self._client.delete(collection_name(ns), ids=ids, partition_name=partition, timeout=self._write_s)
+
+    def flush(self, ns: int) -> None:
+        """Make what was written durable. A server does that by itself and is slowed by being told."""
+        if self.flavor is Flavor.LITE:
+            with _translated("flush"):
+                self._client.flush(collection_name(ns), timeout=self._write_s)
+
+    def search(self, ns: int, scope: SearchScope | None, vector: Vector, limit: int) -> list[list[VectorHit]]:
+        """Search the scope's partitions (None: the whole collection); one list per search that was needed."""
+        if scope is None:
+            return [self._search(ns, None, "", vector, limit)]
+        lists = []
+        if scope.own:
+            lists.append(self._search(ns, scope.own, "", vector, limit))
+        if scope.shared:
+            chosen = ", ".join(str(int(cluster)) for cluster in scope.shared_clusters)
+            lists.append(self._search(ns, scope.shared, f"cluster in [{chosen}]", vector, limit))
+        return lists
+
+    def _search(
+        self, ns: int, partitions: Sequence[str] | None, where: str, vector: Vector, limit: int
+    ) -> list[VectorHit]:
+        with _translated("search"):
+            found = self._client.search(
+                collection_name(ns),
+                [vector],
+                filter=where,
+                limit=limit,
+                output_fields=["placement_id"],
+                partition_names=list(partitions) if partitions is not None else None,
+                anns_field="vector",
+                consistency_level="Bounded",
+                timeout=self._read_s,
+            )
+            return [VectorHit(int(hit["placement_id"]), float(hit["distance"])) for hit in found[0]]
+
+    @property
+    def _client(self) -> MilvusClient:
+        if self._opened is None:
+            raise BackendAwayError("the connection is closed")
+        return self._opened
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Turn the client's errors into ours; `what` names the call in the message."""
+    from pymilvus.exceptions import MilvusException
+
+    try:
+        yield
+    except grpc.RpcError as error:
+        code = getattr(error, "code", lambda: None)()  # every error of a call has it, the base class does not
+        raise BackendAwayError(f"{what}: {code}", hung=code is grpc.StatusCode.DEADLINE_EXCEEDED) from error
+    except MilvusException as error:
+        if _is_away(error):
+            raise BackendAwayError(f"{what}: {error.message}"[:300]) from error
+        raise BackendFaultError(f"{what}: {error.message} (code {error.code})"[:300]) from error
+
+
+def _is_away(error: MilvusException) -> bool:
+    """Whether the client gave up on a connection, rather than hearing an error from the backend."""
+    # The client raises errors "from" themselves, so causes can be a circle.
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        cause = waiting.pop()
+        if cause is None or id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        # A closed channel is a ValueError of gRPC.
+        if isinstance(cause, grpc.RpcError) or (isinstance(cause, ValueError) and "channel" in str(cause)):
+            return True
+        waiting += [cause.__cause__, cause.__context__]
+    return isinstance(error.code, grpc.StatusCode)
