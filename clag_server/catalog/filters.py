@@ -1,12 +1,14 @@
 """A typed filter tree becomes a SQL condition over `memories`. Every value and every key is a bound parameter.
 
-Meaning, field by field (a test compares it with plain Python over generated trees):
+Meaning, as `clag.v1.FilterOperator` says (a test compares it with plain Python over generated trees):
 - A comparison is true or false, never unknown, so `Not` is the plain opposite. Values of another type never match,
   by no operator; integers and doubles are one type, a bool is not a number.
 - Numbers and strings are ordered (strings by code point); bools and lists know EQ, NE and IN only.
-- A field that is not set matches nothing: not NE either.
-- CONTAINS: a part of a string (case counts), or a member of a list.
-- TAG is the set of the caller's tags: EQ, IN and CONTAINS ask for a member, NE for the absence of one.
+- A field that is not set (an empty string, for built-in ones) matches NE and nothing else.
+- A string compared with a list: EQ and CONTAINS ask for an element, NE for the absence of it. CONTAINS on a string
+  asks for a part of it; case counts. A list compared with a list is compared whole.
+- IN is EQ to any value; on attributes a string also stands for the number that is written in it.
+- TAG is a list: the caller's tags and the evolved ones.
 """
 
 from __future__ import annotations
@@ -15,16 +17,23 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import pydantic_core
 import sqlalchemy as sa
 
-from clag_server.catalog.rows import to_json
+from clag_server.catalog.rows import NO_ITEMS, strings_to_json, to_json
 from clag_server.catalog.schema import memories
 from clag_server.types.errors import FieldViolation, InvalidField
 from clag_server.types.filters import And, Comparison, Filter, FilterField, Not, Operator, Or
 from clag_server.types.memory import AttributeValue
 
-MAX_NODES: Final = 512
-"""Nodes of a tree, elements of IN included; SQLite refuses expressions deeper than 1,000."""
+MAX_NODES: Final = 256
+"""Nodes of a tree, elements of IN included: SQLite refuses 1,000 levels, and a node takes up to three.
+
+The contract allows half as many, and half the depth below; these bounds only keep SQLite's errors away.
+"""
+
+MAX_DEPTH: Final = 16
+"""Levels of a tree: SQLite's parser gives up at some thirty nested conditions."""
 
 Condition = sa.ColumnElement[bool]
 _Scalar = str | int | float | bool
@@ -58,11 +67,19 @@ def condition(where: Filter) -> Condition:
     """Return the condition for a tree.
 
     Raises:
-        InvalidField: the tree has more than `MAX_NODES` nodes.
+        InvalidField: the tree has more than `MAX_NODES` nodes, or is deeper than `MAX_DEPTH`.
     """
+    if (depth := _depth(where)) > MAX_DEPTH:
+        raise InvalidField(FieldViolation("filter", f"is {depth} levels deep, the limit is {MAX_DEPTH}"))
     if (nodes := _size(where)) > MAX_NODES:
         raise InvalidField(FieldViolation("filter", f"has {nodes} parts, the limit is {MAX_NODES}"))
     return _condition(where)
+
+
+def _depth(where: Filter) -> int:
+    if isinstance(where, And | Or):
+        return 1 + max((_depth(part) for part in where.parts), default=0)
+    return 1 + _depth(where.part) if isinstance(where, Not) else 1
 
 
 def _size(where: Filter) -> int:
@@ -94,48 +111,79 @@ def _field(
     if text is not None:
         if where.operator is Operator.EXISTS:
             return text != ""
+        if where.operator is Operator.NE:
+            return sa.or_(text == "", text != where.value) if isinstance(where.value, str) else sa.false()
         return sa.and_(text != "", _any(where, lambda op, v: _text(op, text, v)))
     if number is None:
         raise InvalidField(FieldViolation("filter.field", f"{where.field} cannot be compared"))
     if where.operator is Operator.EXISTS:
         return number.is_not(None)
-    return sa.and_(number.is_not(None), _any(where, lambda op, v: _number(op, number, v, in_json=False)))
+    compared = _any(where, lambda op, v: _number(op, number, v, in_json=False))
+    if where.operator is Operator.NE and _is_number(where.value):
+        return sa.or_(number.is_(None), compared)
+    return sa.and_(number.is_not(None), compared)
 
 
 def _tags(where: Comparison) -> Condition:
     if where.operator is Operator.EXISTS:
-        return memories.c.tags != "[]"
+        return sa.or_(memories.c.tags != NO_ITEMS, memories.c.evolved_tags != NO_ITEMS)
     if where.operator is Operator.NE:
-        if not isinstance(where.value, str):
-            return sa.false()
-        return sa.not_(_has_tag(lambda tag: tag == where.value))
+        return sa.not_(_has_tag(lambda tag: tag == where.value)) if isinstance(where.value, str) else sa.false()
     if where.operator is Operator.CONTAINS:
         return _has_tag(lambda tag: tag == where.value) if isinstance(where.value, str) else sa.false()
     return _has_tag(lambda tag: _any(where, lambda op, v: _text(op, tag, v)))
 
 
 def _has_tag(test: Callable[[sa.ColumnElement[Any]], Condition]) -> Condition:
-    tag = sa.func.json_each(memories.c.tags).table_valued("value")
-    return sa.exists(sa.select(1).select_from(tag).where(test(tag.c.value)))
+    return sa.or_(*(_has_element(column, test) for column in (memories.c.tags, memories.c.evolved_tags)))
+
+
+def _has_element(array: sa.ColumnElement[Any], test: Callable[[sa.ColumnElement[Any]], Condition]) -> Condition:
+    """Any element of a JSON array of strings passes."""
+    each = sa.func.json_each(array).table_valued("value")
+    return sa.exists(sa.select(1).select_from(each).where(test(each.c.value)))
 
 
 def _attribute(where: Comparison) -> Condition:
+    if where.operator is Operator.EXISTS:
+        return _has_attribute(where.attribute, lambda *_: sa.true())
+    compared = _has_attribute(
+        where.attribute, lambda kind, column: _any(where, lambda op, v: _json(op, kind, column, v), written=True)
+    )
+    if where.operator is Operator.NE and where.value is not None:
+        return sa.or_(sa.not_(_has_attribute(where.attribute, lambda *_: sa.true())), compared)
+    return compared
+
+
+def _has_attribute(key: str, test: Callable[[Any, sa.ColumnElement[Any]], Condition]) -> Condition:
     each = sa.func.json_each(memories.c.attributes).table_valued("key", "value", "type")
-    test: Condition = sa.true()
-    if where.operator is not Operator.EXISTS:
-        test = _any(where, lambda op, v: _json(op, each.c.type, each.c.value, v))
-    return sa.exists(sa.select(1).select_from(each).where(each.c.key == where.attribute, test))
+    return sa.exists(sa.select(1).select_from(each).where(each.c.key == key, test(each.c.type, each.c.value)))
 
 
-def _any(where: Comparison, test: Callable[[Operator, AttributeValue], Condition]) -> Condition:
+def _any(
+    where: Comparison, test: Callable[[Operator, AttributeValue], Condition], *, written: bool = False
+) -> Condition:
     """Apply a comparison's operator: IN is EQ to any of its values; a comparison without a value is false."""
     if where.operator is Operator.IN:
-        values = where.value if isinstance(where.value, tuple) else ()
+        values = list(where.value) if isinstance(where.value, tuple) else []
+        if written:
+            values += [number for value in values if (number := written_number(value)) is not None]
         return sa.or_(sa.false(), *(test(Operator.EQ, value) for value in values))
     if where.value is None:
         return sa.false()
     # A tuple is a list of strings here; only IN takes a tuple of other values.
     return test(where.operator, where.value)  # type: ignore[arg-type]
+
+
+def written_number(value: AttributeValue) -> int | float | None:
+    """Return the finite number that a string is, in JSON's notation; None for any other value."""
+    if not isinstance(value, str):
+        return None
+    try:
+        number = pydantic_core.from_json(value, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return number if isinstance(number, int | float) and _is_number(number) else None
 
 
 def _json(op: Operator, kind: Any, column: sa.ColumnElement[Any], value: AttributeValue) -> Condition:
@@ -148,17 +196,23 @@ def _json(op: Operator, kind: Any, column: sa.ColumnElement[Any], value: Attribu
     if isinstance(value, int | float):
         return _typed(kind, "integer", "real", test=_number(op, column, value, in_json=True))
     if isinstance(value, str):
-        if op is not Operator.CONTAINS:
-            return _typed(kind, "text", test=_text(op, column, value))
-        member = sa.func.json_each(column).table_valued("value")
-        found = sa.exists(sa.select(1).select_from(member).where(member.c.value == value))
-        # CASE keeps SQLite from reading a plain string as JSON, which is an error.
-        return sa.case(
-            (kind == "text", sa.func.instr(column, value) > 0), (kind == "array", found), else_=sa.false()
-        )
+        return _json_text(op, kind, column, value)
     if op in {Operator.EQ, Operator.NE}:
-        return _typed(kind, "array", test=_ORDER[op](column, to_json(list(value))))
+        return _typed(kind, "array", test=_ORDER[op](column, strings_to_json(value)))
     return sa.false()
+
+
+def _json_text(op: Operator, kind: Any, column: sa.ColumnElement[Any], value: str) -> Condition:
+    """Compare a string with a string or with the elements of a list."""
+    if op not in {Operator.EQ, Operator.NE, Operator.CONTAINS}:
+        return _typed(kind, "text", test=_text(op, column, value))
+    found = _has_element(column, lambda element: element == value)
+    # CASE keeps SQLite from reading a plain string as JSON, which is an error.
+    return sa.case(
+        (kind == "text", _text(op, column, value)),
+        (kind == "array", sa.not_(found) if op is Operator.NE else found),
+        else_=sa.false(),
+    )
 
 
 def _typed(kind: Any, *names: str, test: Condition) -> Condition:
@@ -178,7 +232,7 @@ def _number(op: Operator, column: sa.ColumnElement[Any], value: AttributeValue, 
 
     SQLite's reading of decimals may differ from Python's in the last bit: both sides go the same way.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or op not in _ORDER:
+    if not isinstance(value, int | float) or not _is_number(value) or op not in _ORDER:
         return sa.false()
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
@@ -188,3 +242,7 @@ def _number(op: Operator, column: sa.ColumnElement[Any], value: AttributeValue, 
     if in_json and math.isfinite(value):
         return _ORDER[op](column, sa.func.json_extract(to_json(value), "$"))
     return _ORDER[op](column, bound)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

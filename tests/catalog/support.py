@@ -9,6 +9,7 @@ import numpy as np
 
 from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
 from clag_server.types.cluster import Cluster, ClusterState, Episode, Placement
+from clag_server.types.filters import Comparison, Filter, FilterField, Operator
 from clag_server.types.ingest import StoredItem
 from clag_server.types.memory import (
     DecidedBy,
@@ -102,6 +103,11 @@ def placement(key: int, home: int, of_episode: int, *, lexical: str = "word", se
         routing=routing(provisional=True),
         state=MemoryState.EMBEDDED,
     )
+
+
+def tag_is(tag: str) -> Filter:
+    """Return the filter for one tag."""
+    return Comparison(FilterField.TAG, "", Operator.EQ, tag)
 
 
 async def namespace(catalog: Catalog, name: str = "robot") -> Namespace:

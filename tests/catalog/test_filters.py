@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clag_server.catalog.api import Catalog
+from clag_server.catalog.filters import written_number
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.types.cluster import PlacementPlan
 from clag_server.types.errors import InvalidField
@@ -23,6 +24,8 @@ from tests.catalog import support
 
 NOW = support.NOW
 HOSTILE = ['") or true or ("', "x'] or id not in ['zzz", "../../../../victim", "a%", "a_", '"; drop table memories']
+
+TEXT_FIELDS = {FilterField.MEMORY_ID, FilterField.SESSION_ID, FilterField.SPEAKER, FilterField.TASK}
 
 texts = st.sampled_from(["", "a", "A", "ab", "abc", "猫", "1", "true", "é", '"q"', "[", *HOSTILE])
 numbers = st.one_of(
@@ -86,11 +89,23 @@ def matches(where: Filter, memory: Memory) -> bool:
     if isinstance(where, Not):
         return not matches(where.part, memory)
     if where.field is FilterField.TAG:
-        return tag_matches(where, memory.tags)
+        return tag_matches(where, memory.tags + memory.evolved_tags)
     stored = field_of(where, memory)
     if where.operator is Operator.EXISTS:
         return stored is not None
-    return stored is not None and compare(where.operator, stored, where.value)
+    if stored is None:
+        return where.operator is Operator.NE and fits(where)
+    if where.field is None and where.operator is Operator.IN and isinstance(where.value, tuple):
+        numbers = [number for value in where.value if (number := written_number(value)) is not None]
+        return compare(Operator.IN, stored, (*where.value, *numbers))
+    return compare(where.operator, stored, where.value)
+
+
+def fits(where: Comparison) -> bool:
+    """Whether a comparison's value is of its field's type (an attribute takes any)."""
+    if where.field is None:
+        return where.value is not None
+    return sort_of(where.value) is (str if where.field in TEXT_FIELDS else float)
 
 
 def field_of(where: Comparison, memory: Memory) -> AttributeValue | None:
@@ -127,6 +142,8 @@ def compare(op: Operator, stored: AttributeValue, value: Any) -> bool:
         return isinstance(value, tuple) and any(compare(Operator.EQ, stored, one) for one in value)
     if op is Operator.CONTAINS:
         return isinstance(stored, str | tuple) and isinstance(value, str) and value in stored
+    if isinstance(stored, tuple) and isinstance(value, str) and op in {Operator.EQ, Operator.NE}:
+        return (value in stored) is (op is Operator.EQ)
     if value is None or sort_of(stored) is not sort_of(value):
         return False
     if sort_of(stored) in {bool, tuple} and op not in {Operator.EQ, Operator.NE}:
@@ -177,6 +194,15 @@ async def test_values_of_another_type_never_match(catalog: Catalog, ns: int) -> 
     assert [await found("a", True), await found("a", "1"), await found("b", 1), await found("c", 1)] == [0] * 4
 
 
+async def test_in_matches_numbers_that_are_written_in_its_strings(catalog: Catalog, ns: int) -> None:
+    await support.store(
+        catalog, ns, [NewMemory(text="x", attributes={"a": value}) for value in (5, 5.5, "5", True, "x")]
+    )
+    where = Comparison(None, "a", Operator.IN, ("5", "5.5", "true", "NaN"))
+    found = (await catalog.list_memories(ns, where=where, after=0, limit=9)).memories
+    assert [memory.attributes["a"] for memory in found] == [5, 5.5, "5"]
+
+
 async def test_a_caller_attribute_never_changes_the_scope(catalog: Catalog, ns: int) -> None:
     other = (await support.namespace(catalog, "other")).ns
     await support.store(catalog, other, [NewMemory(text="x", attributes={"namespace": ns, "id": "1", "ns": ns})])
@@ -205,11 +231,16 @@ async def test_matching_keys_are_embedded_memories_with_their_episodes(catalog: 
 async def test_a_tree_of_many_parts_works_and_one_of_too_many_is_refused(catalog: Catalog, ns: int) -> None:
     await support.store_keys(catalog, ns, 1)
     part = Comparison(FilterField.SESSION_ID, "", Operator.EQ, "s")
-    many = And((part,) * 511)
+    many = And((part,) * 255)
     assert len((await catalog.list_memories(ns, where=many, after=0, limit=5)).memories) == 1
     deep: Filter = part
-    for _ in range(100):
-        deep = Not(deep)
-    assert len((await catalog.list_memories(ns, where=deep, after=0, limit=5)).memories) == 1
+    for _ in range(14):
+        deep = Not(And((deep, part)))
     with pytest.raises(InvalidField):
-        await catalog.list_memories(ns, where=And((part,) * 512), after=0, limit=5)
+        await catalog.list_memories(ns, where=deep, after=0, limit=5)
+    attribute: Filter = Comparison(None, "a", Operator.NE, "x")
+    for _ in range(7):
+        attribute = Not(And((attribute, part)))
+    assert len((await catalog.list_memories(ns, where=Not(attribute), after=0, limit=5)).memories) == 1
+    with pytest.raises(InvalidField):
+        await catalog.list_memories(ns, where=And((part,) * 256), after=0, limit=5)

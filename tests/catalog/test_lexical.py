@@ -1,0 +1,109 @@
+"""Lexical search: tokens are found as they were made, and a query is never query syntax."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clag_server.catalog.api import Catalog
+from clag_server.catalog.sqlite import SqliteCatalog
+from clag_server.types.cluster import PlacementPlan
+from tests.catalog import support
+
+NOW = support.NOW
+
+
+async def indexed(catalog: Catalog, ns: int, documents: list[str]) -> list[int]:
+    """Place one memory for each text of tokens and return the keys."""
+    keys = await support.store_keys(catalog, ns, len(documents))
+    plan = PlacementPlan(
+        clusters=[support.cluster(1, count=len(keys))],
+        episodes=[support.episode(1, 1, [support.unit(key) for key in keys], is_open=True)],
+        placements=[support.placement(key, 1, 1, lexical=text) for key, text in zip(keys, documents, strict=True)],
+    )
+    await catalog.apply_plan(ns, plan, now_ns=NOW)
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("document", "token"),
+    [
+        ("猫 は 屋 根 猫は 屋根", "猫"),
+        ("机器 器人 人在 在仓 仓库", "仓库"),
+        ("한국 국어", "국어"),
+        ("café au lait", "café"),
+        ("gripper_2 stuck", "gripper_2"),
+        ("battery 100,000 12.5%", "12.5%"),
+        ("robot 🤖 says 👨‍👩‍👧", "👨‍👩‍👧"),
+        ("flag 🇫🇷", "🇫🇷"),
+        ("quote \"x' done", "\"x'"),
+        ("near( title: a|b/c * or and not", "near("),
+        ("near( title: a|b/c * or and not", "title:"),
+        ("near( title: a|b/c * or and not", "*"),
+        ("near( title: a|b/c * or and not", "or"),
+    ],
+)
+async def test_a_token_is_found_whatever_its_script(catalog: Catalog, ns: int, document: str, token: str) -> None:
+    keys = await indexed(catalog, ns, ["something else", document])
+    assert (await catalog.lexical(ns, [token], limit=5)).keys.tolist() == [keys[1]]
+    assert await catalog.document_frequency(ns, [token, "absent"]) == ({token: 1}, 2)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "found"),
+    [
+        (["```"], 0), (["()"], 0), ([], 0), (["", " "], 0), (['"unbalanced'], 0), (["NEAR("], 0), (["tokens:"], 0),
+        (["cafe"], 0), (["😀"], 0), (["word", "*"], 1), ([f"t{i}" for i in range(5_000)] + ["word"], 0),
+    ],
+)  # fmt: skip
+async def test_a_query_is_never_query_syntax(catalog: Catalog, ns: int, tokens: list[str], found: int) -> None:
+    await indexed(catalog, ns, ["word café"])
+    assert len((await catalog.lexical(ns, tokens, limit=5)).keys) == found
+
+
+async def test_better_matches_come_first_and_ties_by_key(catalog: Catalog, ns: int) -> None:
+    keys = await indexed(catalog, ns, ["a x x x", "a b x x", "a x x x", "y y y y", "b x x x"])
+    hits = await catalog.lexical(ns, ["b", "a"], limit=10)
+    assert hits.keys.tolist()[0] == keys[1]
+    assert [key for key in hits.keys.tolist() if key in {keys[0], keys[2]}] == [keys[0], keys[2]]
+    assert sorted(hits.scores.tolist(), reverse=True) == hits.scores.tolist()
+    assert hits.episodes.tolist() == [1] * 4
+    assert hits.scores[0] > 0
+    assert (await catalog.lexical(ns, ["b", "a"], limit=2)).keys.tolist() == hits.keys.tolist()[:2]
+
+
+async def test_words_of_one_namespace_are_not_found_in_another(catalog: Catalog, ns: int) -> None:
+    other = (await support.namespace(catalog, "robot-2")).ns
+    await indexed(catalog, ns, ["secret"])
+    assert (await catalog.lexical(other, ["secret"], limit=5)).keys.tolist() == []
+    assert await catalog.document_frequency(other, ["secret"]) == ({}, 0)
+
+
+def no_space(character: str) -> bool:
+    return not character.isspace()
+
+
+words = st.text(st.characters(exclude_categories=["Cs", "Z", "Cc"]).filter(no_space), min_size=1, max_size=4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(words.map(str.lower), min_size=1, max_size=30, unique=True))
+def test_any_word_without_spaces_is_found(tokens: list[str]) -> None:
+    async def check() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            catalog = SqliteCatalog(Path(folder) / "catalog.db", readers=1)
+            await catalog.open()
+            try:
+                ns = (await support.namespace(catalog)).ns
+                keys = await indexed(catalog, ns, tokens)
+                for key, token in zip(keys, tokens, strict=True):
+                    assert key in (await catalog.lexical(ns, [token], limit=100)).keys.tolist(), token
+            finally:
+                await catalog.close()
+
+    asyncio.run(check())
