@@ -1,0 +1,86 @@
+"""How to reach a server: a Unix socket or TCP, a bearer token, TLS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+__all__ = ["Tls", "channel_to"]
+
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+"""The server's limit of a message, in both directions (see GetServerInfo)."""
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A server that restarts is back in a second or two: do not wait minutes between attempts.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Keys and certificates, in PEM.
+
+    Attributes:
+        root_certificates: whom to trust; None trusts what the system trusts.
+        certificate_chain: our own certificate, where the server asks for one.
+        private_key: the key of our certificate.
+        server_name: the name to expect in the server's certificate; empty expects the host's.
+    """
+
+    root_certificates: bytes | None = None
+    certificate_chain: bytes | None = None
+    private_key: bytes | None = None
+    server_name: str = ""
+
+    @classmethod
+    def from_files(
+        cls,
+        *,
+        root_certificates: Path | None = None,
+        certificate_chain: Path | None = None,
+        private_key: Path | None = None,
+        server_name: str = "",
+    ) -> Tls:
+        """Read PEM files.
+
+        Raises:
+            OSError: if one cannot be read.
+        """
+        read = [path.read_bytes() if path else None for path in (root_certificates, certificate_chain, private_key)]
+        return cls(read[0], read[1], read[2], server_name)
+
+
+def channel_to(target: str, *, tls: Tls | None = None, keepalive_s: float | None = None) -> grpc.aio.Channel:
+    """Make a channel; it connects at the first call.
+
+    Args:
+        target: "unix:PATH", a path that begins with "/", or "host:port".
+        tls: None speaks plain text, which servers accept on Unix sockets and loopback addresses.
+        keepalive_s: seconds between pings on an idle connection with open calls; None for none.
+
+    Raises:
+        ValueError: if the target is empty.
+    """
+    if not target:
+        raise ValueError("the address of the server is empty")
+    address = f"unix:{target}" if target.startswith("/") else target
+    options: list[tuple[str, int | str]] = list(_OPTIONS)
+    if keepalive_s is not None:
+        options.append(("grpc.keepalive_time_ms", int(keepalive_s * 1_000)))
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    if tls.server_name:
+        options.append(("grpc.ssl_target_name_override", tls.server_name))
+    credentials = grpc.ssl_channel_credentials(tls.root_certificates, tls.private_key, tls.certificate_chain)
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+def metadata_for(token: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that carries a bearer token; none for an empty one."""
+    return (("authorization", f"Bearer {token}"),) if token else ()

@@ -1,0 +1,245 @@
+"""The synchronous client: `AsyncClient` on an event loop in a background thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from clag.v1 import admin_service_pb2 as admin_pb
+from clag.v1 import memory_service_pb2 as memory_pb
+from clag.v1 import types_pb2
+
+from clag_client.aio import DEFAULT_TIMEOUT_S, AsyncClient
+from clag_client.connect import Tls
+from clag_client.ingestion import Ingestion
+from clag_client.outcomes import Outcome
+from clag_client.retry import RetryPolicy
+from clag_client.values import ItemLike, RetrieveOptions
+
+__all__ = ["Client", "SyncIngestion"]
+
+T = TypeVar("T")
+
+_END: Final = object()
+
+
+class _Loop:
+    """An event loop that runs in a daemon thread until it is closed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="clag-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for it; an interrupt of the waiting thread cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """Iterate over an async iterator from here."""
+        while True:
+            item = self.run(_next(source))
+            if item is _END:
+                return
+            yield item  # type: ignore[misc]  # not the end mark
+
+    @contextmanager
+    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enter an async context manager from here."""
+        value = self.run(_enter(manager))
+        try:
+            yield value
+        finally:
+            self.run(_leave(manager))
+
+
+class SyncIngestion:
+    """A running ingestion; iterate over outcomes or `wait`. See `Ingestion`."""
+
+    def __init__(self, loop: _Loop, ingestion: Ingestion) -> None:
+        self._loop = loop
+        self._ingestion = ingestion
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return self._loop.iterate(self._ingestion)
+
+    def wait(self) -> memory_pb.IngestFinished:
+        """Pass over the remaining outcomes and return the server's counts."""
+        return self._loop.run(self._ingestion.wait())
+
+    @property
+    def resumed_at(self) -> int:
+        """Sequence number of the first item that was sent."""
+        return self._ingestion.resumed_at
+
+
+class Client:
+    """A connection to a CLAG server for programs without an event loop. Methods as those of `AsyncClient`."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        token: str = "",
+        tls: Tls | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        self._loop = _Loop()
+
+        async def connect() -> AsyncClient:  # channels belong to the loop that runs when they are made
+            return AsyncClient(target, token=token, tls=tls, timeout_s=timeout_s, retry=retry)
+
+        try:
+            self._client = self._loop.run(connect())
+        except BaseException:
+            self._loop.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is running, close the connection and end the thread."""
+        try:
+            self._loop.run(self._client.close())
+        finally:
+            self._loop.close()
+
+    @contextmanager
+    def ingest(
+        self,
+        namespace: str,
+        items: Iterable[ItemLike],
+        *,
+        stream_id: str = "",
+        ack_level: memory_pb.AckLevel.ValueType = memory_pb.ACK_LEVEL_DURABLE,
+        stages: memory_pb.IngestStages.ValueType = memory_pb.INGEST_STAGES_ALL,
+    ) -> Iterator[SyncIngestion]:
+        """Stream memories in. The items are read in another thread, so reading may wait."""
+        source = _in_thread(iter(items))
+        ingestion = self._client.ingest(namespace, source, stream_id=stream_id, ack_level=ack_level, stages=stages)
+        with self._loop.entered(ingestion):
+            yield SyncIngestion(self._loop, ingestion)
+
+    @contextmanager
+    def retrieve(
+        self,
+        namespace: str,
+        query: str | Sequence[float],
+        *,
+        timeout_s: float | None = None,
+        **options: Unpack[RetrieveOptions],
+    ) -> Iterator[Iterator[memory_pb.RetrieveResponse]]:
+        """Retrieve in stages. Leaving the context early cancels the call."""
+        manager = self._client.retrieve(namespace, query, timeout_s=timeout_s, **options)
+        with self._loop.entered(manager) as stages:
+            yield self._loop.iterate(stages)
+
+    def get_context(
+        self,
+        namespace: str,
+        query: str | Sequence[float],
+        *,
+        timeout_s: float | None = None,
+        **options: Unpack[RetrieveOptions],
+    ) -> memory_pb.GetContextResponse:
+        """Retrieve everything in one response."""
+        return self._loop.run(self._client.get_context(namespace, query, timeout_s=timeout_s, **options))
+
+    def create_memory(
+        self,
+        namespace: str,
+        item: ItemLike,
+        *,
+        request_id: str = "",
+        ack_level: memory_pb.AckLevel.ValueType = memory_pb.ACK_LEVEL_DURABLE,
+        timeout_s: float | None = None,
+    ) -> memory_pb.CreateMemoryResponse:
+        """Store one memory and wait until it has reached `ack_level`."""
+        return self._loop.run(
+            self._client.create_memory(
+                namespace, item, request_id=request_id, ack_level=ack_level, timeout_s=timeout_s
+            )
+        )
+
+    def get_memory(
+        self, namespace: str, memory_id: str, *, include_embedding: bool = False, timeout_s: float | None = None
+    ) -> types_pb2.Memory:
+        """Read one memory."""
+        return self._loop.run(
+            self._client.get_memory(namespace, memory_id, include_embedding=include_embedding, timeout_s=timeout_s)
+        )
+
+    def list_memories(
+        self,
+        namespace: str,
+        *,
+        filter: types_pb2.Filter | None = None,  # noqa: A002  # named as in the contract
+        page_size: int = 0,
+    ) -> Iterator[types_pb2.Memory]:
+        """Yield all memories that match, in order of arrival."""
+        return self._loop.iterate(self._client.list_memories(namespace, filter=filter, page_size=page_size))
+
+    def delete_memory(
+        self, namespace: str, memory_id: str, *, etag: str = "", allow_missing: bool = False
+    ) -> memory_pb.DeleteMemoryResponse:
+        """Delete one memory everywhere."""
+        return self._loop.run(
+            self._client.delete_memory(namespace, memory_id, etag=etag, allow_missing=allow_missing)
+        )
+
+    def list_clusters(self, namespace: str, *, include_archived: bool = False) -> Iterator[types_pb2.Cluster]:
+        """Yield all clusters."""
+        return self._loop.iterate(self._client.list_clusters(namespace, include_archived=include_archived))
+
+    def get_cluster(self, namespace: str, cluster_id: str) -> types_pb2.Cluster:
+        """Read one cluster."""
+        return self._loop.run(self._client.get_cluster(namespace, cluster_id))
+
+    def stats(self, namespace: str = "") -> admin_pb.GetStatsResponse:
+        """Read counters of a namespace; of the whole server without one."""
+        return self._loop.run(self._client.stats(namespace))
+
+    def server_info(self) -> admin_pb.GetServerInfoResponse:
+        """Read version, limits and models of the server."""
+        return self._loop.run(self._client.server_info())
+
+
+async def _next(source: AsyncIterator[T]) -> T | object:
+    return await anext(source, _END)
+
+
+async def _enter(manager: AbstractAsyncContextManager[T]) -> T:
+    return await manager.__aenter__()
+
+
+async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
+    await manager.__aexit__(None, None, None)
+
+
+async def _in_thread(items: Iterator[ItemLike]) -> AsyncIterator[ItemLike]:
+    while True:
+        item = await asyncio.to_thread(next, items, _END)
+        if item is _END:
+            return
+        yield item  # type: ignore[misc]  # not the end mark
