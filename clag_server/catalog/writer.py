@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -35,6 +35,10 @@ MAX_GROUP_SECONDS: Final = 0.020
 _log = structlog.get_logger(__name__)
 
 
+class _RolledBackError(Exception):
+    """SQLite rolled the transaction back by itself."""
+
+
 @dataclass(slots=True)
 class _Job:
     """A queued write and the future of its caller."""
@@ -43,7 +47,8 @@ class _Job:
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     result: Any = None
-    error: Exception | None = field(default=None)
+    error: Exception | None = None
+    again: bool = False
 
     def resolve(self) -> None:
         """Answer the caller, in its loop, unless it stopped waiting."""
@@ -91,33 +96,36 @@ class GroupWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
+        last = False
+        while not last and (job := self._queue.get()) is not None:
             group = [job]
-            last = self._run_group(group)
+            last = self._attempt(group, take_more=True)
+            while again := [job for job in group if job.again]:
+                self._attempt(again, take_more=False)
             _resolve(group)
-            if last:
-                return
 
-    def _run_group(self, group: list[_Job]) -> bool:
-        """Run the first job of `group` and add those that wait meanwhile; True when the end of the queue came."""
-        until = time.monotonic() + MAX_GROUP_SECONDS
+    def _attempt(self, group: list[_Job], *, take_more: bool) -> bool:
+        """Run a group in one transaction; with `take_more`, what waits meanwhile joins it.
+
+        A write that makes SQLite roll back the transaction by itself (a full disk does) fails alone: the others are
+        marked to run again without it, so at most `MAX_GROUP_WRITES` times.
+
+        Returns:
+            True when the end of the queue came.
+        """
         last = False
         try:
             self._driver.execute("BEGIN IMMEDIATE")
             transaction = WriteTx(self._connection)
-            self._run_one(transaction, group[0])
-            while len(group) < MAX_GROUP_WRITES and time.monotonic() < until:
-                try:
-                    job = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if job is None:
-                    last = True
-                    break
-                group.append(job)
+            for job in group:
                 self._run_one(transaction, job)
+            if take_more:
+                last = self._take_more(transaction, group)
             transaction.save_numbers()
             self._driver.execute("COMMIT")
+        except _RolledBackError:
+            for job in group:
+                job.again = job.error is None
         except Exception as error:  # noqa: BLE001 (each caller of the group gets it)
             self._roll_back()
             failure = as_storage_failure(error)
@@ -126,8 +134,26 @@ class GroupWriter:
                 job.error = job.error or failure
         return last
 
+    def _take_more(self, transaction: WriteTx, group: list[_Job]) -> bool:
+        until = time.monotonic() + MAX_GROUP_SECONDS
+        while len(group) < MAX_GROUP_WRITES and time.monotonic() < until:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                return True
+            group.append(job)
+            self._run_one(transaction, job)
+        return False
+
     def _run_one(self, transaction: WriteTx, job: _Job) -> None:
-        """Run one write in a savepoint; its error is its caller's alone while the transaction stands."""
+        """Run one write in a savepoint; its error is its caller's alone.
+
+        Raises:
+            _RolledBackError: SQLite took back the whole transaction.
+        """
+        job.again = False
         mark = transaction.mark()
         self._driver.execute("SAVEPOINT one")
         try:
@@ -135,8 +161,8 @@ class GroupWriter:
         except Exception as error:
             job.error = as_storage_failure(error)
             if not self._driver.in_transaction:
-                # SQLite rolled the whole group back by itself (disk full, I/O error): nobody's write is stored.
-                raise
+                _log.error("catalog write failed", error=str(job.error))
+                raise _RolledBackError from error
             self._driver.execute("ROLLBACK TO one")
             transaction.give_back(mark)
         self._driver.execute("RELEASE one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,14 @@ def unit(seed: int) -> Vector:
     return np.asarray(vector / np.linalg.norm(vector), dtype=np.float32)
 
 
+def total(vectors: Iterable[Vector]) -> Vector:
+    """Return the sum of vectors, zero for none."""
+    result = np.zeros(DIM, dtype=np.float32)
+    for vector in vectors:
+        result = result + vector
+    return result
+
+
 def routing(*, provisional: bool = False) -> RoutingDecision:
     """Return a decision that uses every field."""
     return RoutingDecision(
@@ -59,7 +67,7 @@ def cluster(number: int, *, count: int, centroids: Sequence[Vector] = (), title:
         summary="what it is about",
         tags=("a", "b"),
         representatives=(),
-        vector_sum=np.sum([np.zeros(DIM), *centroids], axis=0).astype(np.float32),
+        vector_sum=total(centroids),
         closed_episodes=len(centroids),
         memory_count=count,
         state=ClusterState.ACTIVE,
@@ -77,7 +85,7 @@ def episode(number: int, home: int, members: Sequence[Vector], *, is_open: bool 
         episode=number,
         session_id="s",
         cluster=home,
-        vector_sum=np.sum([np.zeros(DIM), *members], axis=0).astype(np.float32),
+        vector_sum=total(members),
         memory_count=len(members),
         first_position=0,
         last_position=max(len(members) - 1, 0),
@@ -88,8 +96,8 @@ def episode(number: int, home: int, members: Sequence[Vector], *, is_open: bool 
 
 def centroid(members: Sequence[Vector]) -> Vector:
     """Return the unit centroid of vectors."""
-    total = np.sum(members, axis=0)
-    return np.asarray(total / np.linalg.norm(total), dtype=np.float32)
+    summed = total(members)
+    return np.asarray(summed / np.linalg.norm(summed), dtype=np.float32)
 
 
 def placement(key: int, home: int, of_episode: int, *, lexical: str = "word", seed: int | None = None) -> Placement:
@@ -177,8 +185,7 @@ async def assert_consistent(catalog: Catalog, ns: int) -> None:
         assert home.memory_count == sum(memory.cluster == number for memory in placed)
         closed = [e for e in episodes.values() if e.cluster == number and not e.open]
         assert home.closed_episodes == len(closed)
-        total = np.sum([np.zeros(DIM), *(e.vector_sum / np.linalg.norm(e.vector_sum) for e in closed)], axis=0)
-        np.testing.assert_allclose(home.vector_sum, total, atol=1e-5)
+        np.testing.assert_allclose(home.vector_sum, total(centroid([e.vector_sum]) for e in closed), atol=1e-5)
     await _assert_index(catalog, ns, {memory.key: memory.cluster for memory in placed})
     stats = await catalog.stats(ns)
     assert sum(stats.by_state.values()) == len(page.memories)

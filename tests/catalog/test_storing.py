@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clag_server.catalog.api import Catalog
+from clag_server.catalog.api import Catalog, EmbedderPin
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.types.errors import InvalidField, NotFound, RequestIdReused, StorageFailed
 from clag_server.types.ingest import Disposition
@@ -191,7 +191,7 @@ async def test_a_namespace_keeps_the_embedder_it_was_made_with(reopen: Reopen) -
     catalog = await reopen()
     made = await support.namespace(catalog)
     catalog = await reopen()
-    other = support.EmbedderPin("other", "f2", 99)
+    other = EmbedderPin("other", "f2", 99)
     assert await catalog.ensure_namespace("robot", other, create=True) == made
     assert made.embedder == support.PIN
     with pytest.raises(NotFound):
