@@ -39,7 +39,7 @@ class FirstStatus:
 
     def _ended(self, call: Any) -> None:  # typed differently from one version of the stubs to the next
         code = _at_once(call.code())
-        if code is not None:
+        if code is not None and self._error is None:  # up to grpcio 1.83, called again with the replaced status
             initial, trailing = _at_once(call.initial_metadata()), _at_once(call.trailing_metadata())
             none = grpc.aio.Metadata()
             details = _at_once(call.details()) or ""
