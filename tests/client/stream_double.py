@@ -40,12 +40,14 @@ class StreamDouble:
     CreateMemory = GetContext = UpdateMemory = DeleteMemory = DeleteMemories = _not_served
     Answer = RetrieveStream = ListMemoryHistory = Watch = SignalScene = _not_served
 
-    def __init__(self, *, window: int = 1_024, faults: Faults | None = None) -> None:
+    def __init__(self, *, window: int = 1_024, lag: int = 0, faults: Faults | None = None) -> None:
         self.window = window
+        self.lag = lag  # items that are durable and not yet acked
         self.faults = faults or Faults()
         self.stored: dict[str, list[str]] = {}
         self.frames: list[int] = []
         self.opens = 0
+        self.acked = 0
         self.left = asyncio.Event()
         self.received = asyncio.Event()
         self.hold_acks = asyncio.Event()
@@ -58,6 +60,7 @@ class StreamDouble:
             opening = (await anext(aiter(request_iterator))).open
             self.opens += 1
             texts = self.stored.setdefault(opening.stream_id, [])
+            self.acked = len(texts)
             if self.faults.fence:
                 await fail(context, grpc.StatusCode.ABORTED, types_pb2.ERROR_REASON_STREAM_FENCED)
             yield pb.IngestResponse(opened=pb.IngestOpened(next_seq=len(texts) + 1, window_items=self.window))
@@ -73,7 +76,7 @@ class StreamDouble:
     async def _batch(self, batch: pb.IngestBatch, texts: list[str], context: Any) -> pb.IngestResponse:
         if batch.first_seq != len(texts) + 1:
             await fail(context, grpc.StatusCode.OUT_OF_RANGE, types_pb2.ERROR_REASON_SEQUENCE_GAP)
-        if len(batch.items) > self.window:
+        if len(texts) + len(batch.items) - self.acked > self.window:
             await fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, types_pb2.ERROR_REASON_WINDOW_EXCEEDED)
         self.frames.append(len(batch.items))
         self.received.set()
@@ -90,8 +93,9 @@ class StreamDouble:
                 )
             )
         await self.hold_acks.wait()
+        self.acked = max(self.acked, len(texts) - self.lag)
         ack = pb.IngestAck(
-            acked_through=len(texts), durable_through=len(texts), window_items=self.window, results=results
+            acked_through=self.acked, durable_through=len(texts), window_items=self.window, results=results
         )
         return pb.IngestResponse(ack=ack)
 

@@ -45,8 +45,9 @@ async def test_frames_stay_below_a_mebibyte(tmp_path: Path) -> None:
     assert max(double.frames) == 32
 
 
-async def test_a_small_window_is_respected(tmp_path: Path) -> None:
-    double = StreamDouble(window=7)  # the double fails the call when a frame is larger
+@pytest.mark.parametrize("lag", [0, 1, 6])
+async def test_a_small_window_is_respected(tmp_path: Path, lag: int) -> None:
+    double = StreamDouble(window=7, lag=lag)  # the double fails the call when more is unacknowledged
     async with connected(double, tmp_path) as client, client.ingest("a", texts(100), stream_id="s") as stream:
         await stream.wait()
     assert len(double.stored["s"]) == 100
@@ -208,3 +209,12 @@ async def test_outcomes_below_the_level_asked_for_are_not_final(tmp_path: Path) 
         client.ingest("a", texts(1), ack_level=pb.ACK_LEVEL_ORGANIZED) as stream,
     ):
         assert not (await anext(stream)).final
+
+
+async def test_items_lost_sight_of_with_a_connection_get_a_last_outcome(tmp_path: Path) -> None:
+    double = StreamDouble(faults=Faults(cut_after_items={20}))
+    level = pb.ACK_LEVEL_ORGANIZED  # which the double never reports
+    async with connected(double, tmp_path) as client, client.ingest("a", texts(30), ack_level=level) as stream:
+        last = {outcome.seq: outcome async for outcome in stream}
+    assert [seq for seq, outcome in last.items() if outcome.final] == list(range(1, 21))
+    assert stream.reconnects == 1

@@ -86,10 +86,11 @@ class Ingestion:
         self._tasks: list[asyncio.Task[None]] = []
         self._kept: deque[types_pb2.MemoryInput] = deque()  # items after _durable, sent or not
         self._durable = 0
+        self._acked = 0
         self._window = 0
         self._frame_items = MAX_FRAME_ITEMS
         self._frame_bytes = MAX_FRAME_BYTES
-        self._reported: set[int] = set()  # items after _durable whose outcome came
+        self._awaited: dict[int, str] = {}  # memory ids, as far as known, of sent items without a final outcome
         self._source_end: SourceEnd | None = None
         self._moved = asyncio.Event()
         self._opened_once = False
@@ -198,21 +199,18 @@ class Ingestion:
         elif through < self._durable or through > self._durable + len(self._kept):
             sentence = f"the server asks for item {opened.next_seq}, which this stream cannot send (again)"
             raise ClagError(grpc.StatusCode.DATA_LOSS, sentence)
-        for seq in range(self._durable + 1, through + 1):
-            if seq not in self._reported:
-                memory_id = self._kept[seq - self._durable - 1].memory_id
-                await self._outcomes.put(lost_outcome(seq, memory_id, wanted=self._level))
-        self._advance(through)
+        for seq in [seq for seq in self._awaited if seq <= through]:
+            await self._outcomes.put(lost_outcome(seq, self._awaited.pop(seq)))
+        self._advance(acked=through, durable=through)
         self._window = opened.window_items
         self._frame_items = min(MAX_FRAME_ITEMS, opened.max_batch_items or MAX_FRAME_ITEMS)
         self._frame_bytes = min(MAX_FRAME_BYTES, opened.max_batch_bytes or MAX_FRAME_BYTES) - _FRAME_OVERHEAD_BYTES
 
-    def _advance(self, through: int) -> None:
-        for _ in range(min(through - self._durable, len(self._kept))):
+    def _advance(self, *, acked: int, durable: int) -> None:
+        for _ in range(min(durable - self._durable, len(self._kept))):
             self._kept.popleft()
-        if through > self._durable:
-            self._durable = through
-            self._reported = {seq for seq in self._reported if seq > through}
+        self._durable = max(self._durable, durable)
+        self._acked = max(self._acked, acked)
         self._moved.set()
 
     async def _read_acks(self, call: _Call) -> None:
@@ -226,11 +224,14 @@ class Ingestion:
                 return
             ack = response.ack
             for result in ack.results:
-                if result.seq > self._durable:
-                    self._reported.add(result.seq)
-                await self._outcomes.put(outcome_of(result, wanted=self._level))
+                outcome = outcome_of(result, wanted=self._level)
+                if outcome.final:
+                    self._awaited.pop(result.seq, None)
+                elif result.seq in self._awaited:
+                    self._awaited[result.seq] = result.memory_id
+                await self._outcomes.put(outcome)
             self._window = ack.window_items
-            self._advance(ack.durable_through)
+            self._advance(acked=ack.acked_through, durable=ack.durable_through)
 
     async def _write(self, call: _Call) -> None:
         """Send what the credit allows, oldest first, then finish. Ends quietly when the connection does."""
@@ -240,6 +241,7 @@ class Ingestion:
                 await self._fill(following)
                 batch = self._batch(following)
                 if batch:
+                    self._awaited.update(enumerate((item.memory_id for item in batch), start=following))
                     frame = pb.IngestBatch(first_seq=following, items=batch)
                     await call.write(pb.IngestRequest(batch=frame))
                     following += len(batch)
@@ -254,7 +256,7 @@ class Ingestion:
 
     async def _fill(self, following: int) -> None:
         """Wait until there is credit and something to send from `following` on, or the source has ended."""
-        while following > self._durable + self._window:
+        while following > self._acked + self._window:
             self._moved.clear()
             await self._moved.wait()
         last = self._durable + len(self._kept)
@@ -276,7 +278,8 @@ class Ingestion:
 
     def _batch(self, following: int) -> list[types_pb2.MemoryInput]:
         start = following - self._durable - 1
-        stop = min(len(self._kept), self._window, start + self._frame_items)
+        credit = self._acked + self._window - self._durable
+        stop = min(len(self._kept), credit, start + self._frame_items)
         batch: list[types_pb2.MemoryInput] = []
         size = 0
         for index in range(start, stop):

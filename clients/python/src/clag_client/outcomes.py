@@ -16,8 +16,8 @@ class Outcome:
 
     Attributes:
         seq: its number in the source, from 1.
-        disposition: CREATED, DUPLICATE or REJECTED; UNSPECIFIED for an item that is durable but whose outcome was
-            lost with a connection.
+        disposition: CREATED, DUPLICATE or REJECTED; UNSPECIFIED for an item that is durable but whose progress
+            was lost sight of with a connection.
         level: the acknowledgement level that it has reached; UNSPECIFIED when rejected.
         memory_id: its memory; empty when rejected.
         cluster_id: its cluster; empty while it has none.
@@ -57,8 +57,13 @@ def outcome_of(result: pb.IngestResult, *, wanted: pb.AckLevel.ValueType) -> Out
     )
 
 
-def lost_outcome(seq: int, memory_id: str, *, wanted: pb.AckLevel.ValueType) -> Outcome:
-    """Return the outcome of an item that is durable and whose report was lost with a connection."""
+def lost_outcome(seq: int, memory_id: str) -> Outcome:
+    """Return the last outcome of an item that is durable and whose progress was lost sight of with a connection.
+
+    Args:
+        seq: the item.
+        memory_id: its memory as far as it is known; empty when its report was lost too.
+    """
     return Outcome(
         seq=seq,
         disposition=pb.DISPOSITION_UNSPECIFIED,
@@ -67,5 +72,5 @@ def lost_outcome(seq: int, memory_id: str, *, wanted: pb.AckLevel.ValueType) -> 
         cluster_id="",
         state=types_pb2.MEMORY_STATE_UNSPECIFIED,
         error=None,
-        final=wanted == pb.ACK_LEVEL_DURABLE,
+        final=True,
     )

@@ -2015,7 +2015,7 @@ class Limits(_message.Message):
     max_text_bytes: _builtins.int
     """Bytes of one text."""
     window_items: _builtins.int
-    """Items that may be sent and not yet durable."""
+    """Items of a stream that may be sent and not yet acked."""
     max_memories: _builtins.int
     """Memories of one retrieval."""
     max_page_size: _builtins.int

@@ -577,22 +577,20 @@ class IngestOpened(_message.Message):
     MAX_BATCH_ITEMS_FIELD_NUMBER: _builtins.int
     MAX_BATCH_BYTES_FIELD_NUMBER: _builtins.int
     MAX_TEXT_BYTES_FIELD_NUMBER: _builtins.int
-    ACKED_THROUGH_FIELD_NUMBER: _builtins.int
-    FINISHED_FIELD_NUMBER: _builtins.int
     next_seq: _builtins.int
-    """Sequence number of the first item to send; all before it are durable."""
+    """Sequence number of the first item to send; all before it are durable. They count as acked:
+    what becomes of them is not reported on this connection. A finished stream goes on here too.
+    """
     window_items: _builtins.int
-    """How many items may be sent and not yet durable, counted after durable_through."""
+    """Credit: how many items may be sent and not yet acked. The client may send up to
+    next_seq - 1 + window_items, and after each ack up to acked_through + window_items.
+    """
     max_batch_items: _builtins.int
     """Items per batch, at most."""
     max_batch_bytes: _builtins.int
     """Bytes per frame, at most."""
     max_text_bytes: _builtins.int
     """Bytes of text per item, at most."""
-    acked_through: _builtins.int
-    """Everything up to here has reached the ack level of this open."""
-    finished: _builtins.bool
-    """Whether the stream was finished before. It may be continued at next_seq all the same."""
     def __init__(
         self,
         *,
@@ -601,12 +599,10 @@ class IngestOpened(_message.Message):
         max_batch_items: _builtins.int = ...,
         max_batch_bytes: _builtins.int = ...,
         max_text_bytes: _builtins.int = ...,
-        acked_through: _builtins.int = ...,
-        finished: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acked_through", b"acked_through", "finished", b"finished", "max_batch_bytes", b"max_batch_bytes", "max_batch_items", b"max_batch_items", "max_text_bytes", b"max_text_bytes", "next_seq", b"next_seq", "window_items", b"window_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_batch_bytes", b"max_batch_bytes", "max_batch_items", b"max_batch_items", "max_text_bytes", b"max_text_bytes", "next_seq", b"next_seq", "window_items", b"window_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -628,11 +624,11 @@ class IngestAck(_message.Message):
     acked_through: _builtins.int
     """Every item up to here has reached the requested ack level."""
     durable_through: _builtins.int
-    """Every item up to here is durable. Credit: the client may have sent up to
-    durable_through + window_items.
-    """
+    """Every item up to here is durable; the client need not keep it for a resend."""
     window_items: _builtins.int
-    """The window from now on; replaces the one before. 0 asks the client to pause."""
+    """The window from now on; replaces the one before. Credit: the client may have sent up to
+    acked_through + window_items. 0 asks it to pause.
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___IngestResult]:
         """Outcomes of items, in order of sequence. An item comes once when it is durable, duplicate or
