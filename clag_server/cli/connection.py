@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -18,7 +19,7 @@ from clag_server.ops.errors import UnusableFile
 from clag_server.ops.tokens import read_token
 from clag_server.settings import Settings
 
-__all__ = ["explained", "talk"]
+__all__ = ["Endpoint", "endpoint", "explained", "talk"]
 
 _T = TypeVar("_T")
 
@@ -37,6 +38,15 @@ _ADVICE: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server is: its address, the token to present ("" for none), TLS (None for plain text)."""
+
+    target: str
+    token: str
+    tls: Tls | None
+
+
 def talk(flags: ConnectionFlags, work: Callable[[AsyncClient], Awaitable[_T]]) -> _T:
     """Connect, do the work, disconnect.
 
@@ -47,19 +57,27 @@ def talk(flags: ConnectionFlags, work: Callable[[AsyncClient], Awaitable[_T]]) -
     Raises:
         CliError: The server cannot be reached, or a call failed; one sentence and the exit code.
     """
-    settings = load_settings({}, flags.config)
-    target = _target(flags, settings)
+    there = endpoint(flags)
 
     async def connected() -> _T:
-        async with AsyncClient(
-            target, token=_token(flags, settings, target), tls=_tls(flags), timeout_s=flags.timeout_s
-        ) as client:
+        async with AsyncClient(there.target, token=there.token, tls=there.tls, timeout_s=flags.timeout_s) as client:
             return await work(client)
 
     try:
         return asyncio.run(connected())
     except ClagError as error:
-        raise explained(error, target) from error
+        raise explained(error, there.target) from error
+
+
+def endpoint(flags: ConnectionFlags) -> Endpoint:
+    """Find out where the server is and how to speak to it: flags first, then the settings.
+
+    Raises:
+        CliError: The settings are wrong, or a file that they or the flags name cannot be used.
+    """
+    settings = load_settings({}, flags.config)
+    target = _target(flags, settings)
+    return Endpoint(target, _token(flags, settings, target), _tls(flags))
 
 
 def explained(error: ClagError, target: str) -> CliError:
@@ -67,7 +85,7 @@ def explained(error: ClagError, target: str) -> CliError:
     if _unreachable(error):
         return CliError(
             f"no server answers at {target}: start one with `clag serve`, or say where it is with --socket or "
-            f"--address ({error.message})",
+            "--address",
             ExitCode.UNREACHABLE,
         )
     draining = error.reason == types_pb2.ERROR_REASON_DRAINING

@@ -16,8 +16,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 __all__ = ["MAX_LINE_BYTES", "BadLine", "Line", "parse_line", "read_lines"]
 
-MAX_LINE_BYTES = 1 << 20
-"""Longest line. A frame has 1 MiB, and a file without line breaks must not fill the memory."""
+MAX_LINE_BYTES = 512 * 1024
+"""Longest line. Its memory must fit in a frame of 1 MiB, and a file without line breaks must not fill ours."""
 
 _STRINGS = {"id": "memory_id", "text": "text", "speaker": "speaker", "session": "session_id", "task": "task"}
 _TIMES = {"time": "event_time", "expires": "expire_time"}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "error_line", "note", "print_document", "print_lines", "table"]
+__all__ = ["console", "error_line", "facts", "note", "print_document", "print_lines", "table"]
 
 _PIPE_COLUMNS = 160
 """Width of tables where there is no terminal: wide enough that ids and titles are not folded."""
@@ -37,6 +37,19 @@ def table(*headers: str, title: str | None = None) -> Table:
     made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for header in headers:
         made.add_column(header.removesuffix("#"), justify="right" if header.endswith("#") else "left")
+    return made
+
+
+def facts(values: Mapping[str, str]) -> Table:
+    """Make a list of names and values; the values must be safe already. Empty ones are left out."""
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in values.items():
+        if value:
+            made.add_row(name, value)
     return made
 
 
