@@ -109,11 +109,9 @@ def _require(tx: WriteTx, wanted: set[int], query: sa.Select[tuple[int]], column
 def _spots(tx: WriteTx, ns: int, where: sa.ColumnElement[bool]) -> list[_Spot]:
     m = memories.c
     rows = tx.connection.execute(
-        sa.select(m.key, m.cluster, m.episode, m.placement_id, m.event_time_ns, m.state)
-        .where(m.ns == ns, where)
-        .order_by(m.key)
+        sa.select(m.key, m.cluster, m.episode, m.placement_id, m.event_time_ns, m.state).where(m.ns == ns, where)
     )
-    return [_Spot(*row) for row in rows]
+    return sorted((_Spot(*row) for row in rows), key=lambda spot: spot.key)
 
 
 def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touched, *, now_ns: int) -> None:
@@ -124,6 +122,7 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         return
     puts = []
     updates = []
+    revisions = tx.log_memories(ns, ((spot.key, ChangeKind.MEMORY_PLACED) for spot in before), time_ns=now_ns)
     for spot in before:
         placement = plan[spot.key]
         touched.clusters.add(placement.cluster)
@@ -140,7 +139,7 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
                 "routing": routing_to_json(placement.routing),
                 "state": int(placement.state),
                 "error": "",
-                "revision": tx.log_change(ns, ChangeKind.MEMORY_PLACED, spot.key, time_ns=now_ns),
+                "revision": revisions[spot.key],
                 "update_time_ns": now_ns,
             }
         )
@@ -161,10 +160,14 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
     _leave(members, touched)
     routing = routing_to_json(move.routing)
     puts, old, updates, history = [], [], [], []
+    kinds = (
+        (spot.key, ChangeKind.MEMORY_ROUTED if spot.cluster == move.cluster else ChangeKind.MEMORY_PLACED)
+        for spot in members
+    )
+    revisions = tx.log_memories(ns, kinds, time_ns=now_ns)
     for spot in members:
         current = spot.placed()
-        kind = ChangeKind.MEMORY_ROUTED if spot.cluster == move.cluster else ChangeKind.MEMORY_PLACED
-        revision = tx.log_change(ns, kind, spot.key, time_ns=now_ns)
+        revision = revisions[spot.key]
         placement_id = spot.placement_id
         if current is not None and current.cluster != move.cluster:
             placement_id = tx.next_placement()
@@ -199,12 +202,13 @@ def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:
     if any(spot.cluster != routed.cluster for spot in members):
         raise ValueError(f"episode {routed.episode} is not in cluster {routed.cluster}: move it instead")
     routing = routing_to_json(routed.routing)
+    revisions = tx.log_memories(ns, ((spot.key, ChangeKind.MEMORY_ROUTED) for spot in members), time_ns=now_ns)
     updates = [
         {
             "of": spot.key,
             "routing": routing,
             "state": int(MemoryState.ROUTED),
-            "revision": tx.log_change(ns, ChangeKind.MEMORY_ROUTED, spot.key, time_ns=now_ns),
+            "revision": revisions[spot.key],
             "update_time_ns": now_ns,
         }
         for spot in members
@@ -214,7 +218,7 @@ def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:
 
 
 def _members(tx: WriteTx, ns: int, episode: int) -> list[_Spot]:
-    return _spots(tx, ns, sa.and_(memories.c.episode == episode, memories.c.placement_id.is_not(None)))
+    return _spots(tx, ns, memories.c.episode == episode)
 
 
 def _routed(state: int) -> int:
@@ -245,9 +249,7 @@ def _update(tx: WriteTx, ns: int, updates: list[dict[str, Any]]) -> None:
 
 
 def _remove_cluster(tx: WriteTx, ns: int, cluster: int, *, now_ns: int) -> None:
-    used = sa.select(1).where(
-        memories.c.ns == ns, memories.c.cluster == cluster, memories.c.placement_id.is_not(None)
-    )
+    used = sa.select(1).where(memories.c.ns == ns, memories.c.cluster == cluster)
     if tx.connection.scalar(sa.select(sa.exists(used))):
         raise ValueError(f"cluster {cluster} still holds memories: move them first")
     tx.connection.execute(sa.delete(episodes).where(episodes.c.ns == ns, episodes.c.cluster == cluster))

@@ -114,7 +114,7 @@ def episode_members(connection: sa.Connection, ns: int, numbers: Sequence[int]) 
     """Return the members of episodes, by episode, then position in the session."""
     rows: list[Sequence[Any]] = []
     for some in _chunks(sorted(set(numbers))):
-        statement = _select_member().where(memories.c.ns == ns, _PLACED, memories.c.episode.in_(some))
+        statement = _select_member().where(memories.c.ns == ns, memories.c.episode.in_(some))
         order = (memories.c.episode, memories.c.session_position, memories.c.key)
         rows.extend(connection.execute(statement.order_by(*order)).all())
     return _members(connection, ns, rows)
@@ -134,7 +134,7 @@ def keys_of_placements(connection: sa.Connection, ns: int, placement_ids: Sequen
     found: dict[int, int] = {}
     for some in _chunks(placement_ids):
         statement = sa.select(memories.c.placement_id, memories.c.key).where(
-            memories.c.ns == ns, _PLACED, memories.c.placement_id.in_(some)
+            memories.c.ns == ns, memories.c.placement_id.in_(some)
         )
         found.update((row[0], row[1]) for row in connection.execute(statement))
     return found

@@ -22,9 +22,6 @@ UNFINISHED_SQL = "state <> 4"
 4 is `MemoryState.EVOLVED`.
 """
 
-PLACED_SQL = "placement_id IS NOT NULL"
-"""Term of the partial indexes over placed memories."""
-
 
 class ChangeKind(enum.IntEnum):
     """What a row of the change log says. MEMORY kinds carry a memory's key, CLUSTER kinds a cluster's number."""
@@ -111,11 +108,18 @@ memories = sa.Table(
     sa.Index("memories_id", "ns", "memory_id", unique=True),
     sa.Index("memories_key", "ns", "key", unique=True),
     sa.Index("memories_unfinished", "ns", "state", "key", sqlite_where=sa.text(UNFINISHED_SQL)),
-    sa.Index("memories_episode", "ns", "episode", "session_position", sqlite_where=sa.text(PLACED_SQL)),
-    sa.Index("memories_cluster", "ns", "cluster", sqlite_where=sa.text(PLACED_SQL)),
-    sa.Index("memories_placement", "ns", "placement_id", unique=True, sqlite_where=sa.text(PLACED_SQL)),
+    sa.Index("memories_episode", "ns", "episode", "session_position", sqlite_where=sa.text("episode IS NOT NULL")),
+    sa.Index("memories_cluster", "ns", "cluster", sqlite_where=sa.text("cluster IS NOT NULL")),
+    sa.Index(
+        "memories_placement", "ns", "placement_id", unique=True, sqlite_where=sa.text("placement_id IS NOT NULL")
+    ),
     sa.Index("memories_superseded", "ns", "superseded_by", sqlite_where=sa.text("superseded_by <> ''")),
 )
+"""A placed memory has an episode, a cluster, a placement id and an embedding; another has none of the first three.
+
+Queries for members name the episode or the cluster only: with `placement_id IS NOT NULL` beside it SQLite takes
+that for a range of the placement index, and reads the whole namespace.
+"""
 
 link_targets = sa.Table(
     "link_targets",
@@ -123,6 +127,7 @@ link_targets = sa.Table(
     sa.Column("ns", Int64, primary_key=True, autoincrement=False),
     sa.Column("target", Int64, primary_key=True, autoincrement=False),
     sa.Column("source", Int64, primary_key=True, autoincrement=False),
+    sa.Index("link_targets_source", "ns", "source"),
     sqlite_with_rowid=False,
 )
 """Which memories link to a memory, so that a delete finds them without reading every memory's links."""

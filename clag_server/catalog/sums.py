@@ -46,7 +46,7 @@ def _settle_episode(tx: WriteTx, ns: int, episode: int, touched: Touched) -> Non
     ).one_or_none()
     if row is None:
         return
-    members = sa.and_(memories.c.ns == ns, memories.c.episode == episode, memories.c.placement_id.is_not(None))
+    members = sa.and_(memories.c.ns == ns, memories.c.episode == episode)
     count = tx.connection.scalar(sa.select(sa.func.count()).select_from(memories).where(members)) or 0
     if count == row.memory_count and not touched.always:
         return
@@ -69,9 +69,7 @@ def _settle_cluster(tx: WriteTx, ns: int, cluster: int, *, always: bool) -> None
     if stored is None:
         return
     count = tx.connection.scalar(
-        sa.select(sa.func.count())
-        .select_from(memories)
-        .where(memories.c.ns == ns, memories.c.cluster == cluster, memories.c.placement_id.is_not(None))
+        sa.select(sa.func.count()).select_from(memories).where(memories.c.ns == ns, memories.c.cluster == cluster)
     )
     if count == stored and not always:
         return

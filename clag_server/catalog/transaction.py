@@ -7,7 +7,7 @@ is never given out twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,6 +90,12 @@ class WriteTx:
         revision = self.next_revision()
         self.log_changes([(revision, ns, kind, key, memory_id, time_ns)])
         return revision
+
+    def log_memories(self, ns: int, changed: Iterable[tuple[int, ChangeKind]], *, time_ns: int) -> dict[int, int]:
+        """Log one change for each memory (key, kind) and return the revision of each key."""
+        rows = [(self.next_revision(), ns, kind, key, None, time_ns) for key, kind in changed]
+        self.log_changes(rows)
+        return {row[3]: row[0] for row in rows}
 
     def mark(self) -> Numbers:
         """Return the numbers as they are, for `give_back`."""

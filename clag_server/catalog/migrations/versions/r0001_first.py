@@ -87,11 +87,9 @@ def upgrade() -> None:
         "memories_episode",
         "memories",
         ["ns", "episode", "session_position"],
-        sqlite_where=sa.text("placement_id IS NOT NULL"),
+        sqlite_where=sa.text("episode IS NOT NULL"),
     )
-    op.create_index(
-        "memories_cluster", "memories", ["ns", "cluster"], sqlite_where=sa.text("placement_id IS NOT NULL")
-    )
+    op.create_index("memories_cluster", "memories", ["ns", "cluster"], sqlite_where=sa.text("cluster IS NOT NULL"))
     op.create_index(
         "memories_placement",
         "memories",
@@ -109,6 +107,7 @@ def upgrade() -> None:
         sa.Column("source", _INT64, primary_key=True, autoincrement=False),
         sqlite_with_rowid=False,
     )
+    op.create_index("link_targets_source", "link_targets", ["ns", "source"])
     op.create_table(
         "sessions",
         sa.Column("ns", _INT64, primary_key=True, autoincrement=False),
