@@ -124,12 +124,15 @@ class NamespacePipeline:
                 while await step():
                     pause = self._config.retry_base_s
             except (ModelUnavailableError, ModelTimeoutError, StorageFailed) as error:
-                _log.warning(
-                    "pipeline waits", namespace=self.state.namespace.name, reason=str(error), pause_s=pause
-                )
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _MAX_PAUSE_S)
+                _log.warning("pipeline waits", namespace=self.state.namespace.name, reason=str(error))
+            except Exception:  # noqa: BLE001 - a fault in one batch must not stop a namespace for ever
+                _log.exception("pipeline step failed", namespace=self.state.namespace.name)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wake.wait(), _POLL_S)
                 continue
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAX_PAUSE_S)
 
     async def _embed_step(self) -> bool:
         priority = Priority.INTERACTIVE if self._interactive else Priority.ORGANIZE
