@@ -139,7 +139,10 @@ class IndexFeed(Protocol):
     """The part of a catalog that a vector index reads: an outbox of placements, and all current ones."""
 
     async def read_index_ops(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
-        """Read the outbox in order. Ops whose memory was moved or deleted since are still there, in order."""
+        """Read the outbox in order. Ops whose memory was moved or deleted since are still there, in order.
+
+        A PUT that is no longer current has no vector: skip it, its DELETE follows.
+        """
 
     async def ack_index_ops(self, ns: int, *, through: int) -> None:
         """Forget ops up to `through`; the index has them durably."""
@@ -162,7 +165,10 @@ class Catalog(IndexFeed, Protocol):
 
     # --- namespaces
     async def ensure_namespace(self, name: str, embedder: EmbedderPin, *, create: bool) -> Namespace:
-        """Return the namespace, created if it is missing and `create`; NotFound otherwise."""
+        """Return the namespace, created if it is missing and `create`; NotFound otherwise.
+
+        An existing one keeps its pin: the caller compares it with `embedder` (see EmbedderMismatch).
+        """
 
     async def get_namespace(self, name: str) -> Namespace:
         """Return the namespace or raise NotFound."""
@@ -211,14 +217,17 @@ class Catalog(IndexFeed, Protocol):
     async def apply_plan(self, ns: int, plan: PlacementPlan, *, now_ns: int) -> int:
         """Apply a plan in one transaction (embedding, lexical index, outbox, changes); returns the revision.
 
-        Memories deleted meanwhile are skipped.
+        Memories deleted meanwhile are skipped. Where the count of an episode or cluster that the plan touches is
+        not that of its members (a delete came in between), count and sum are made anew from the members: read
+        clusters and episodes again after a delete. Raises ValueError, changing nothing, for a cluster or episode
+        that does not exist, a removed cluster that still holds memories, a routed episode that is elsewhere.
         """
 
     async def evolve(self, ns: int, changes: Sequence[Evolution], *, now_ns: int) -> int:
         """Apply evolution with history in one transaction; returns the revision."""
 
     async def put_clusters(self, ns: int, clusters: Sequence[Cluster]) -> int:
-        """Upsert clusters (profiles); returns the revision."""
+        """Upsert clusters whole (profiles); `memory_count` stays that of the members. Returns the revision."""
 
     async def record_failure(
         self, ns: int, keys: Sequence[int], *, error: str, max_attempts: int, not_before_ns: int
@@ -272,6 +281,8 @@ class Catalog(IndexFeed, Protocol):
     async def delete(self, ns: int, memory_id: str, *, etag: str, now_ns: int) -> int:
         """Delete a memory everywhere in one transaction; returns the revision.
 
-        Its episode's and cluster's sums and counts are lowered, links of others to it and representatives
-        naming it are removed, its cluster's profile is marked stale. Raises NotFound, EtagMismatch.
+        Its history goes too. Its episode's and cluster's sums and counts are made anew from what is left (a closed
+        episode without members is removed), links of others to it and representatives naming it are removed,
+        memories it had superseded no longer are, its cluster's profile is marked stale. An empty etag matches any.
+        Raises NotFound, EtagMismatch.
         """
