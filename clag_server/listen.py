@@ -1,5 +1,6 @@
-"""Where the server listens: locks, sockets, ports, credentials. Everything that can refuse a start is done here,
-before a store is opened or a model is loaded.
+"""Where the server listens: locks, sockets, ports, credentials.
+
+Everything that can refuse a start is done here, before a store is opened or a model is loaded.
 """
 
 from __future__ import annotations
@@ -57,9 +58,7 @@ def locked(settings: Settings) -> Iterator[None]:
         if server.socket is not None:
             private_directory(server.socket.parent)
             stack.enter_context(
-                FileLock(
-                    server.socket.with_name(f"{server.socket.name}.lock"), what=f"the socket {server.socket}"
-                )
+                FileLock(server.socket.with_name(f"{server.socket.name}.lock"), what=f"the socket {server.socket}")
             )
         if server.tcp and (address := server.tcp_address())[1]:
             path = port_lock_path(private_directory(runtime_dir()), *address)
@@ -123,11 +122,7 @@ def _bind_socket(server: grpc.aio.Server, path: Path) -> str:
 def _bind_tcp(server: grpc.aio.Server, settings: ServerSettings, tls: grpc.ServerCredentials | None) -> str:
     host, _ = settings.tcp_address()
     try:
-        port = (
-            server.add_insecure_port(settings.tcp)
-            if tls is None
-            else server.add_secure_port(settings.tcp, tls)
-        )
+        port = server.add_insecure_port(settings.tcp) if tls is None else server.add_secure_port(settings.tcp, tls)
     except RuntimeError as error:
         raise CannotListen(
             f"cannot listen on {settings.tcp}: another program has the port, or the address is not of this "

@@ -28,7 +28,7 @@ _MODEL_STATES: Mapping[EngineState, pb.ModelState.ValueType] = {
     EngineState.LOADING: pb.ModelState.MODEL_STATE_LOADING,
     EngineState.READY: pb.ModelState.MODEL_STATE_READY,
     EngineState.DEGRADED: pb.ModelState.MODEL_STATE_UNAVAILABLE,
-    EngineState.ABSENT: pb.ModelState.MODEL_STATE_DISABLED,
+    EngineState.ABSENT: pb.ModelState.MODEL_STATE_UNAVAILABLE,
 }
 
 _INDEX_STATES: Mapping[IndexState, pb.IndexState.ValueType] = {
@@ -133,7 +133,7 @@ def _model(model: ModelFacts) -> pb.ModelInfo:
     return pb.ModelInfo(
         name=model.status.model,
         sha256=model.fingerprint,
-        state=_MODEL_STATES[model.status.state],
+        state=_MODEL_STATES[model.status.state] if model.configured else pb.ModelState.MODEL_STATE_DISABLED,
         detail=model.status.reason,
         dimension=model.dim,
         device=model.status.device,

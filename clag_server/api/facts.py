@@ -15,11 +15,15 @@ __all__ = ["ModelFacts", "OpenStreams", "ServerFacts"]
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One model: status, hash of its weights ("" when unknown), length of its vectors (0 for none)."""
+    """One model: status, hash of its weights ("" when unknown), length of its vectors (0 for none).
+
+    `configured` is False when the settings ask for no such model.
+    """
 
     status: EngineStatus
     fingerprint: str = ""
     dim: int = 0
+    configured: bool = True
 
 
 @dataclass(slots=True)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from clag_server.ops.errors import UnsafeDirectory
 
-__all__ = ["private_directory"]
+__all__ = ["directory_bytes", "private_directory"]
 
 
 def private_directory(path: Path) -> Path:
@@ -31,3 +32,13 @@ def private_directory(path: Path) -> Path:
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UnsafeDirectory(path, f"is writable for others (mode {stat.S_IMODE(status.st_mode):04o})")
     return path
+
+
+def directory_bytes(path: Path) -> int:
+    """Bytes of all files below a directory; files that vanish meanwhile do not count."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(Path(folder) / name).st_size
+    return total

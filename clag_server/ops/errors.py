@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["AlreadyRunning", "CannotListen", "StartRefused", "UnsafeDirectory", "UnusableFile"]
+__all__ = ["AlreadyRunning", "CannotListen", "ModelsMissing", "StartRefused", "UnsafeDirectory", "UnusableFile"]
 
 
 class StartRefused(Exception):
@@ -43,3 +43,9 @@ class UnusableFile(StartRefused):
     """A file named in the settings (token, certificate, key) cannot be used."""
 
     exit_code = 2
+
+
+class ModelsMissing(StartRefused):
+    """A model is not on this machine or cannot be loaded (case E4)."""
+
+    exit_code = 4

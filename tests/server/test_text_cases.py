@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 from clag.v1 import memory_service_pb2 as pb
@@ -25,7 +27,7 @@ def field(number: int, content: bytes) -> bytes:
 
 def test_a_query_with_a_lone_surrogate_is_refused_with_its_field(stubs: Stubs, namespace: str) -> None:
     request = field(1, namespace.encode()) + field(2, field(1, SURROGATE))
-    call = stubs.channel.unary_stream(
+    call: Any = stubs.channel.unary_stream(
         MEMORY + "Retrieve", request_serializer=None, response_deserializer=pb.RetrieveResponse.FromString
     )
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE") as failures:
@@ -35,7 +37,7 @@ def test_a_query_with_a_lone_surrogate_is_refused_with_its_field(stubs: Stubs, n
 
 def test_a_memory_with_a_lone_surrogate_is_refused_with_its_field(stubs: Stubs, namespace: str) -> None:
     request = field(1, namespace.encode()) + field(2, field(2, SURROGATE))
-    call = stubs.channel.unary_unary(
+    call: Any = stubs.channel.unary_unary(
         MEMORY + "CreateMemory", request_serializer=None, response_deserializer=pb.CreateMemoryResponse.FromString
     )
     with refused(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE") as failures:
@@ -48,7 +50,7 @@ def test_an_item_with_a_lone_surrogate_is_rejected_and_the_stream_goes_on(stubs:
     good = field(2, types_pb2.MemoryInput(text="the arm is free").SerializeToString())
     batch = field(2, bytes([1 << 3, 1]) + good + field(2, field(2, SURROGATE)) + good)
     finish = pb.IngestRequest(finish=pb.IngestFinish(last_seq=3)).SerializeToString()
-    call = stubs.channel.stream_stream(
+    call: Any = stubs.channel.stream_stream(
         MEMORY + "Ingest", request_serializer=None, response_deserializer=pb.IngestResponse.FromString
     )
     answers = list(call(iter([opening, batch, finish]), timeout=30))
