@@ -43,7 +43,7 @@ from clag_server.settings import LogFormat, LogSettings, ModelSettings, Settings
 from clag_server.types.errors import StorageFailed
 from clag_server.vectors.index import MilvusIndex
 
-__all__ = ["EXIT_SETTINGS", "EXIT_STORAGE", "main", "run", "serve"]
+__all__ = ["EXIT_SETTINGS", "EXIT_STORAGE", "main", "models_config", "run", "serve"]
 
 _log = structlog.get_logger("clag.server")
 
@@ -224,9 +224,9 @@ def _configure_logging(settings: LogSettings) -> None:
     configure_logging(level=settings.level, json=json)
 
 
-def _built_models(settings: ModelSettings) -> ModelHost:
-    """Build the models; raises ModelsMissing with one line that says what to do (case E4)."""
-    config = ModelsConfig(
+def models_config(settings: ModelSettings) -> ModelsConfig:
+    """What the settings say of models, as the models take it."""
+    return ModelsConfig(
         cache=settings.cache_dir,
         backend=Backend.SCRIPTED if settings.backend == "scripted" else Backend.WORKER,
         embedder=settings.embedder,
@@ -238,8 +238,12 @@ def _built_models(settings: ModelSettings) -> ModelHost:
         load_timeout_s=settings.load_timeout_s,
         script=settings.script,
     )
+
+
+def _built_models(settings: ModelSettings) -> ModelHost:
+    """Build the models; raises ModelsMissing with one line that says what to do (case E4)."""
     try:
-        return build_models(config)
+        return build_models(models_config(settings))
     except (StoreError, ScriptError) as error:
         raise ModelsMissing(str(error)) from error
 
