@@ -21,7 +21,7 @@ import structlog
 
 from clag_server.children import ChildState, ChildStatus, Launch, SupervisedProcess
 from clag_server.vectors.errors import BackendAwayError, BackendFaultError
-from clag_server.vectors.milvus import Flavor, MilvusConnection
+from clag_server.vectors.milvus import Flavor, MilvusConnection, preload
 from clag_server.vectors.partitions import collection_name
 from clag_server.vectors.settings import IndexSettings
 
@@ -95,6 +95,8 @@ class MilvusBackend:
     async def start(self) -> None:
         """Start the child or begin to connect; returns at once. Raises OSError for an unusable folder."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Beside the child's start, not after it.
+        self._writers.submit(preload)
         if self._uri is not None:
             self._connecting = asyncio.create_task(self._connect(self._uri), name="connect to milvus")
             return

@@ -2,14 +2,15 @@
 
 Everything that Milvus Lite and a Milvus server do differently is here. Only integers of ours reach expressions
 (the client does not escape strings), rows are always upserted, deletes name their true partition, and every error
-is one of two kinds (`vectors.errors`). Call it in an executor. The client library takes 1.7 s to import, so that
-happens in `connect`.
+is one of two kinds (`vectors.errors`). Call it in an executor. The client library takes 1.7 s to import, so it is
+imported by the functions that need it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import importlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pymilvus import MilvusClient
     from pymilvus.exceptions import MilvusException
 
-__all__ = ["MAX_HITS", "CollectionInfo", "Flavor", "MilvusConnection"]
+__all__ = ["MAX_HITS", "CollectionInfo", "Flavor", "MilvusConnection", "preload"]
 
 MAX_HITS = 16_384
 """Most hits of one search, Milvus' own limit."""
@@ -35,6 +36,11 @@ MAX_HITS = 16_384
 _DELETE_IDS = 1_000
 _METRIC = "IP"  # vectors are unit vectors: the inner product is the cosine, without normalising again
 _STAMP = "clag.stamp"  # a property: Milvus Lite forgets descriptions
+
+
+def preload() -> None:
+    """Import the client library, which takes seconds, in the thread that calls this."""
+    importlib.import_module("pymilvus")
 
 
 class Flavor(enum.Enum):

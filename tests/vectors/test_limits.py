@@ -1,0 +1,46 @@
+"""Limits and states that need an index of their own: shared partitions, and the way from nothing to READY."""
+
+from __future__ import annotations
+
+from clag_server.vectors.api import IndexState
+from clag_server.vectors.settings import IndexSettings
+from tests.vectors.catalog_double import DIM, MemoryFeed, unit
+from tests.vectors.conftest import OpenIndex
+from tests.vectors.helpers import found, partitions, reached, settled, written_rows
+
+
+async def test_more_clusters_than_partitions_share_some_and_stay_apart_in_searches(open_index: OpenIndex) -> None:
+    feed = MemoryFeed()
+    settings = IndexSettings(partitions=6, shared_partitions=2)
+    index = await open_index(feed, settings)
+    placed = {cluster: feed.put(1, cluster, unit(cluster)) for cluster in range(12)}
+    index.notify(1, DIM)
+    await settled(index, 1)
+    assert await partitions(index, 1) == {"c0", "c1", "c2", "s0", "s1"}
+    for cluster, placement_id in placed.items():
+        assert await found(index, 1, [cluster], unit(0)) == [placement_id]
+    assert sorted(await found(index, 1, [1, 6, 8], unit(0))) == [placed[1], placed[6], placed[8]]
+    await index.stop()
+    again = await open_index(feed, settings)
+    again.notify(1, DIM)
+    moved = feed.move(1, placed[6], 2)
+    again.notify(1, DIM)
+    await settled(again, 1)
+    assert await found(again, 1, [6], unit(0)) == []
+    assert moved in await found(again, 1, [2], unit(0))
+    assert await written_rows(again, 1) == 12
+
+
+async def test_status_goes_from_starting_over_rebuilding_to_ready(open_index: OpenIndex) -> None:
+    feed = MemoryFeed()
+    for seed in range(600):
+        feed.put(1, seed % 3, unit(seed))
+    index = await open_index(feed)
+    index.notify(1, DIM)
+    assert index.status().state is IndexState.STARTING
+    assert index.status().reason
+    rebuilding = await reached(index, 1, IndexState.REBUILDING)
+    assert (rebuilding.total, rebuilding.reason) == (600, "there is no record of the collection")
+    await settled(index, 1)
+    assert index.status().state is IndexState.READY
+    assert index.status().reason == ""
