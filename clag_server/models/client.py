@@ -49,6 +49,7 @@ class ModelListener(Protocol):
 
 @dataclass(slots=True)
 class _InFlight:
+    priority: int
     answer: Callable[[Answer], None]
     fail: Callable[[ModelError], None]
 
@@ -157,13 +158,14 @@ class WorkerClient:
             raise ModelRequestRefusedError(str(error)) from error
         if not self._in_flight:
             self._heard_at_s = time.monotonic()
-        self._in_flight[frame.id] = _InFlight(answer, fail)
+        self._in_flight[frame.id] = _InFlight(frame.priority, answer, fail)
         self._writer.write(data)
 
     def cancel(self, request_id: int) -> None:
         """Tell the worker that nobody waits for a request any more."""
-        if self._writer is not None and self._in_flight.pop(request_id, None) is not None:
-            self._writer.write(protocol.encode(protocol.Cancel(request_id)))
+        waiting = self._in_flight.pop(request_id, None)
+        if waiting is not None and self._writer is not None:
+            self._writer.write(protocol.encode(protocol.Cancel(request_id, waiting.priority)))
 
     def unavailable(self) -> ModelUnavailableError:
         """Return the error that says why the worker does not answer."""

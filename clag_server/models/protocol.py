@@ -81,6 +81,8 @@ class Cancel:
     """To the worker: nobody waits for this request any more."""
 
     id: int
+    priority: int
+    """The request's own: the worker sorts by it, and a cancellation must not overtake its request."""
 
 
 @dataclass(frozen=True, slots=True)

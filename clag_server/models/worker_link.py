@@ -54,9 +54,7 @@ class WorkerLink:
             if not isinstance(frame, Request):
                 raise protocol.FrameError(f"the server sent {type(frame).__name__}")
             self._order += 1
-            # A cancellation overtakes everything: it only frees resources.
-            priority = -1 if isinstance(frame, protocol.Cancel) else frame.priority
-            self.requests.put((priority, self._order, frame))
+            self.requests.put((frame.priority, self._order, frame))
 
     def _read(self, size: int) -> bytes:
         parts: list[bytes] = []
