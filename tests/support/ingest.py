@@ -33,9 +33,10 @@ class IngestStream:
         *,
         level: pb.AckLevel.ValueType = pb.AckLevel.ACK_LEVEL_DURABLE,
         opening: bool = True,
+        timeout_s: float = STREAM_TIMEOUT_S,
     ) -> None:
         self._out: queue.Queue[pb.IngestRequest | None] = queue.Queue()
-        self.call = stubs.memory.Ingest(iter(self._out.get, None), timeout=STREAM_TIMEOUT_S)
+        self.call = stubs.memory.Ingest(iter(self._out.get, None), timeout=timeout_s)
         self.next_seq = 1
         self.opened = pb.IngestOpened()
         self.results: list[pb.IngestResult] = []

@@ -1,0 +1,136 @@
+"""Starting twice, being killed, draining: what was acknowledged stays, and the way down is orderly."""
+
+from __future__ import annotations
+
+import signal
+
+import grpc
+import pytest
+from clag.v1 import admin_service_pb2
+from clag.v1 import memory_service_pb2 as pb
+from grpc_health.v1 import health_pb2
+
+from tests.conftest import ServerMaker
+from tests.support.ingest import IngestStream, store, texts
+from tests.support.process import Stubs
+from tests.support.reads import ask, get, listed
+from tests.support.status import read, refused
+
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+def test_what_was_acknowledged_survives_a_kill(make_server: ServerMaker) -> None:
+    server = make_server().start()
+    with IngestStream(server.connect(), "crash") as stream:
+        stream.batch(texts(*(f"note {n}" for n in range(1, 41))))
+        stream.acked()
+        ids = [result.memory_id for result in stream.results]
+        server.kill()
+    again = make_server(server__socket=str(server.socket)).start()  # the socket file of the dead is replaced
+    stubs = again.connect()
+    assert [get(stubs, "crash", memory_id).text for memory_id in ids] == [f"note {n}" for n in range(1, 41)]
+    assert len(listed(stubs, "crash")) == 40
+    with IngestStream(stubs, "crash") as resumed:
+        assert resumed.opened.next_seq == 41
+        resumed.batch(texts("note 41"))
+        assert resumed.finish().created == 41
+    # What the dead server had not organized is organized by the new one, and found.
+    assert "note 7" in [hit.memory.text for hit in ask(stubs, "crash", "note 7")]
+
+
+def test_a_second_server_fails_at_once_and_names_the_first(make_server: ServerMaker) -> None:
+    first = make_server(server__tcp="127.0.0.1:0").start()
+    same_data = make_server().spawn()
+    assert same_data.wait() == 3
+    assert f"data directory {first.data_dir} is in use by another server (process {first.pid})" in same_data.log
+    same_socket = make_server("other", server__socket=str(first.socket)).spawn()
+    assert same_socket.wait() == 3
+    assert f"socket {first.socket} is in use by another server (process {first.pid})" in same_socket.log
+    port = tcp_port(first.log)
+    same_port = make_server("third", server__tcp=f"127.0.0.1:{port}").spawn()
+    assert same_port.wait() == 3
+    assert f"cannot listen on 127.0.0.1:{port}" in same_port.log
+    request = health_pb2.HealthCheckRequest()
+    assert first.connect().health.Check(request, timeout=20).status == SERVING
+
+
+def tcp_port(log: str) -> int:
+    """The port of the ready line."""
+    line = next(line for line in log.splitlines() if '"ready"' in line)
+    return int(line.partition("127.0.0.1:")[2].partition('"')[0])
+
+
+def test_a_drain_says_not_serving_acknowledges_and_exits_with_zero(make_server: ServerMaker) -> None:
+    server = make_server().start()
+    stubs = server.connect()
+    watch = stubs.health.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+    assert next(watch).status == SERVING
+    with IngestStream(stubs, "drain", level=pb.AckLevel.ACK_LEVEL_ORGANIZED) as stream:
+        stream.batch(texts("one", "two", "three"))
+        stream.acked()
+        server.send(signal.SIGTERM)
+        assert next(watch).status == NOT_SERVING
+        failure = read(stream.failure())
+        assert (failure.code, failure.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert failure.retry_after_s is not None
+        assert {result.seq for result in stream.results} == {1, 2, 3}
+    assert server.wait() == 0
+    assert not server.socket.exists()
+    again = make_server(server__socket=str(server.socket)).start()
+    assert [memory.text for memory in listed(again.connect(), "drain")] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+def test_a_client_that_leaves_keeps_what_was_acknowledged_and_can_go_on(
+    stubs: Stubs, namespace: str, how: str
+) -> None:
+    with IngestStream(stubs, namespace, timeout_s=2.0 if how == "deadline" else 60.0) as stream:
+        stream.batch(texts("one", "two"))
+        stream.acked()
+        if how == "cancel":
+            stream.call.cancel()
+        ended = read(stream.failure())
+    assert ended.code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+    with IngestStream(stubs, namespace) as again:
+        assert again.opened.next_seq == 3
+        again.batch(texts("two", "three"), first_seq=2)
+        again.acked(3)
+        again.finish()
+    assert [memory.text for memory in listed(stubs, namespace)] == ["one", "two", "three"]
+
+
+def test_a_server_goes_on_after_a_client_process_died_in_mid_stream(stubs: Stubs, namespace: str) -> None:
+    with IngestStream(stubs, namespace) as stream:
+        stream.batch(texts("before"))
+        stream.acked()
+        stream.call.cancel()
+    store(stubs, namespace, texts("after"), stream_id="another")
+    assert [memory.text for memory in listed(stubs, namespace)] == ["before", "after"]
+    stats = stubs.admin.GetStats(admin_service_pb2.GetStatsRequest(namespace=namespace), timeout=20)
+    assert stats.open_streams == 0
+
+
+def test_a_call_ends_at_its_own_deadline_and_no_work_goes_on_for_it(make_server: ServerMaker) -> None:
+    server = make_server(server__unary_deadline_s="1.0").start()
+    stubs = server.connect()
+    store(stubs, "slow", texts("the dock is B3"))
+    (server.root / "script.json").write_text('{"embed": "hang"}', encoding="utf-8")
+    request = pb.GetContextRequest(
+        retrieve=pb.RetrieveRequest(namespace="slow", query=pb.Query(text="where is the dock"))
+    )
+    with refused(grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE"):  # the server's maximum: the caller set none
+        stubs.memory.GetContext(request)
+    with refused(grpc.StatusCode.DEADLINE_EXCEEDED):
+        stubs.memory.GetContext(request, timeout=0.2)
+    (server.root / "script.json").write_text("{}", encoding="utf-8")
+    assert stubs.memory.GetContext(request, timeout=20).memories.hits[0].memory.text == "the dock is B3"
+    assert server.terminate() == 0
+
+
+def test_wrong_settings_end_the_start_with_one_line_each(make_server: ServerMaker) -> None:
+    server = make_server(server__tcp="0.0.0.0:7070", log__level="loud").spawn()
+    assert server.wait() == 2
+    assert "refused without TLS" in server.log
+    assert "log.level" in server.log
+    assert "Traceback" not in server.log
