@@ -25,7 +25,7 @@ class EngineLimits:
     embed_tokens: int = 256
     """Window of the embedder in word pieces; longer texts count by their beginning."""
     embed_batch_tokens: int = 0
-    """Padded tokens of one embedding forward pass (CPU 2,048, accelerator 32,768): bounds how long an
+    """Padded tokens of one embedding forward pass (CPU 1,024, accelerator 32,768): bounds how long an
     interactive query waits behind a bulk batch."""
     choose_text_tokens: int = 256
     """Tokens of a text that are scored; the rest is clipped."""
