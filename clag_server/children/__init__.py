@@ -1,8 +1,10 @@
 """Supervised child processes: how CLAG keeps heavy engines out of the server process (DESIGN section 1).
 
-`supervisor` is the server's side, `lifeline` what a child calls, `boot` the first code that runs in a child.
+`supervisor` is the server's side (`spawn` one start of it), `lifeline` what a child calls, `boot` the first code
+that runs in a child.
 """
 
+from clag_server.children.spawn import Launch
 from clag_server.children.state import (
     ChildFailedError,
     ChildNotReadyError,
@@ -10,7 +12,7 @@ from clag_server.children.state import (
     ChildStatus,
     RestartPolicy,
 )
-from clag_server.children.supervisor import Launch, ReadyInfo, SupervisedProcess
+from clag_server.children.supervisor import ReadyInfo, SupervisedProcess
 
 __all__ = [
     "ChildFailedError",

@@ -8,18 +8,16 @@ forked, and lead their own session, so that Ctrl-C in a terminal reaches only th
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-import socket
-import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from clag_server.children.child_io import LineMessage, StderrTail, forward_output, read_messages
+from clag_server.children.child_io import LineMessage, read_messages
+from clag_server.children.spawn import Launch, Running, signal_group, spawn
 from clag_server.children.state import (
     ChildFailedError,
     ChildNotReadyError,
@@ -39,31 +37,6 @@ _OUTPUT_DRAIN_S = 1.0
 
 ReadyInfo = dict[str, object]
 """What the child said when it became ready: a flat JSON object."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What one start of a child gets beyond the constant arguments."""
-
-    args: Sequence[str] = ()
-    """Appended to the constant arguments."""
-    inherit: Sequence[socket.socket] = ()
-    """Sockets that the child inherits under the same descriptor number; closed here after the start."""
-
-
-@dataclass(slots=True)
-class _Running:
-    """One started process and what belongs to it."""
-
-    process: asyncio.subprocess.Process
-    line: asyncio.StreamReader
-    line_writer: asyncio.StreamWriter
-    output: asyncio.Task[None]
-    tail: StderrTail
-    started_s: float
-    ready_s: float | None = None
-    fatal: str | None = None
-    asked_reason: str | None = None
 
 
 class SupervisedProcess:
@@ -117,7 +90,7 @@ class SupervisedProcess:
         self._status = ChildStatus(name, ChildState.STOPPED, "not started")
         self._watchers: set[asyncio.Queue[ChildStatus]] = set()
         self._task: asyncio.Task[None] | None = None
-        self._running: _Running | None = None
+        self._running: Running | None = None
         self._stopping = False
 
     @property
@@ -179,7 +152,7 @@ class SupervisedProcess:
         if running is None or running.process.returncode is not None:
             return
         running.asked_reason = reason
-        _signal_group(running.process, signal.SIGKILL)
+        signal_group(running.process, signal.SIGKILL)
         await running.process.wait()
 
     async def stop(self) -> None:
@@ -220,7 +193,7 @@ class SupervisedProcess:
             await self._sleep(delay_s)
             self._status = replace(self._status, restarts=self._status.restarts + 1)
 
-    def _healthy_for_s(self, running: _Running | None) -> float:
+    def _healthy_for_s(self, running: Running | None) -> float:
         if running is None or running.ready_s is None:
             return 0.0
         return time.monotonic() - running.ready_s
@@ -243,51 +216,19 @@ class SupervisedProcess:
         finally:
             await self._end(running)
 
-    async def _spawn_or_clean_up(self) -> _Running:
+    async def _spawn_or_clean_up(self) -> Running:
+        launch = self._on_launch() if self._on_launch else Launch()
         # A stop in the middle of a start must not leave a process that nobody holds.
-        spawning = asyncio.create_task(self._spawn(), name=f"spawn {self.name}")
+        spawning = asyncio.create_task(
+            spawn(self.name, self._module, self._args, self._env, launch), name=f"spawn {self.name}"
+        )
         try:
             return await asyncio.shield(spawning)
         except asyncio.CancelledError:
             await self._end(await spawning)
             raise
 
-    async def _spawn(self) -> _Running:
-        ours, theirs = socket.socketpair()
-        launch = self._on_launch() if self._on_launch else Launch()
-        inherited = [theirs, *launch.inherit]
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "clag_server.children.boot",
-                str(theirs.fileno()),
-                self._module,
-                *self._args,
-                *launch.args,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                pass_fds=[one.fileno() for one in inherited],
-                # Inheritance of the parent's environment, not a setting: PATH, HOME, CUDA_VISIBLE_DEVICES.
-                env={**os.environ, **self._env},
-                start_new_session=True,
-            )
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            for one in inherited:
-                one.close()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        tail = StderrTail()
-        stdout = process.stdout
-        if stdout is None:  # cannot happen with PIPE; narrows the type
-            raise OSError("the child has no output pipe")
-        output = asyncio.create_task(forward_output(self.name, stdout, tail), name=f"output of {self.name}")
-        return _Running(process, reader, writer, output, tail, time.monotonic())
-
-    async def _until_ready(self, running: _Running) -> str | None:
+    async def _until_ready(self, running: Running) -> str | None:
         """Return None when the child is ready, else why it is not."""
         try:
             async with asyncio.timeout(self._ready_timeout_s):
@@ -301,7 +242,7 @@ class SupervisedProcess:
             return f"not ready after {self._ready_timeout_s:g} s"
         return self._describe_end(running)
 
-    async def _became_ready(self, running: _Running, message: LineMessage) -> str | None:
+    async def _became_ready(self, running: Running, message: LineMessage) -> str | None:
         if self._on_ready is not None:
             try:
                 await self._on_ready(message.ready)
@@ -313,13 +254,13 @@ class SupervisedProcess:
         _log.info("child ready", child=self.name, pid=running.process.pid, took_s=took_s)
         return None
 
-    async def _until_end(self, running: _Running) -> None:
+    async def _until_end(self, running: Running) -> None:
         async for message in read_messages(running.line):
             if message.fatal is not None:
                 running.fatal = message.fatal
         await running.process.wait()
 
-    def _describe_end(self, running: _Running) -> str:
+    def _describe_end(self, running: Running) -> str:
         code = running.process.returncode
         if code is None:
             return "closed its life line"
@@ -327,17 +268,17 @@ class SupervisedProcess:
         last = running.tail.lines[-1:] or ("no output",)
         return f"{how} ({last[0][:300]})"
 
-    async def _end(self, running: _Running) -> None:
+    async def _end(self, running: Running) -> None:
         """End the process, whatever state it is in, and read the rest of its output."""
         if running.process.returncode is None and self._stopping:
-            _signal_group(running.process, signal.SIGTERM)
+            signal_group(running.process, signal.SIGTERM)
             try:
                 async with asyncio.timeout(self._stop_grace_s):
                     await running.process.wait()
             except TimeoutError:
                 _log.warning("child ignored the stop signal", child=self.name, pid=running.process.pid)
         # Also for a process that ended by itself: its own children must not outlive it.
-        _signal_group(running.process, signal.SIGKILL)
+        signal_group(running.process, signal.SIGKILL)
         await running.process.wait()
         running.line_writer.close()
         # Ends at once when every writer of the pipe is gone; a grandchild that left the group may hold it.
@@ -366,12 +307,3 @@ class SupervisedProcess:
             queue.put_nowait(status)
         if self._on_change is not None:
             self._on_change(status)
-
-
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return
-    except PermissionError:
-        return  # macOS answers EPERM for a group whose members have all ended

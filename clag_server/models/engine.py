@@ -152,7 +152,15 @@ class Engine(abc.ABC, Generic[Q, A]):
 
         def fail(error: ModelError) -> None:
             self._running = max(self._running - 1, 0)
-            for call in batch:
+            wanted = [call for call in batch if call.wanted]
+            if len(wanted) > 1 and self._status.state is EngineState.READY:
+                # The worker is alive and refused the batch: halves find the one call that is at fault, and
+                # fit where the whole was too large for the memory.
+                middle = len(wanted) // 2
+                self._send(wanted[:middle])
+                self._send(wanted[middle:])
+                return
+            for call in wanted:
                 call.fail(error)
             self._pump()
 

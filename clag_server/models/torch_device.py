@@ -66,11 +66,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "memory" in str(error)
 
 
-def release_memory(device: torch.device) -> None:
-    """Give cached blocks back after an allocation failed."""
-    if device.type == "cuda":
+def release_memory() -> None:
+    """Give cached blocks of accelerators back after an allocation failed."""
+    if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    elif device.type == "mps":
+    if torch.backends.mps.is_available():
         torch.mps.empty_cache()
 
 

@@ -178,12 +178,15 @@ class _Worker:
         self._link.beat()
 
     def _report(self, request_id: int, error: Exception) -> None:
-        from clag_server.models.torch_device import is_out_of_memory
+        from clag_server.models.torch_device import is_out_of_memory, release_memory
         from clag_server.models.torch_generate import RefusedError
         from clag_server.models.torch_grammar import GrammarError
 
         refused = isinstance(error, (RefusedError, GrammarError))
-        reason = "out of memory" if is_out_of_memory(error) else str(error)
+        reason = str(error)
+        if is_out_of_memory(error):
+            reason = "out of memory"
+            release_memory()
         self._link.send(protocol.Failed(request_id, refused, f"{type(error).__name__}: {reason}"[:2000]))
 
 

@@ -202,6 +202,18 @@ async def test_requests_at_fault_are_refused_with_the_reason(tmp_path: Path) -> 
         assert (await r.slm.generate("fine", grammar=None, max_tokens=5, priority=NOW)).text == "FINE"
 
 
+async def test_a_call_that_the_model_cannot_bear_fails_alone(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        texts = ["one", "two", "fail", "four", "five", "six"]
+        answers = await asyncio.gather(
+            *(r.embedder.embed([text], priority=BULK) for text in texts), return_exceptions=True
+        )
+        faults = [isinstance(one, ModelUnavailableError) for one in answers]
+        assert faults == [text == "fail" for text in texts]
+        batches = [texts for name, _, texts in r.taken() if name == "Embed"]
+        assert len(batches[0]) == 6, "they were asked together first"
+
+
 async def test_stopping_fails_what_is_in_flight(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         waiting = asyncio.create_task(r.embedder.embed(["silent"], priority=LATER))
