@@ -55,12 +55,14 @@ class HealthServicer:
     async def Watch(self, request: pb.HealthCheckRequest, context: Context) -> None:
         """Answer now and at every change; a slow reader skips the changes it missed. Ends with the server."""
         told: int | None = None
-        while told is None or not self._final:
-            changed = self._changed
+        while True:
+            changed, final = self._changed, self._final
             status = self._status(request.service)
             if status != told:
                 told = status
                 await context.write(pb.HealthCheckResponse(status=status))
+            elif final:
+                return
             else:
                 await changed.wait()
 

@@ -115,6 +115,22 @@ def test_a_delete_without_a_proper_id_deletes_nothing(stubs: Stubs, namespace: s
     assert len(listed(stubs, namespace)) == 2
 
 
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_id_is_refused_wherever_one_is_needed(stubs: Stubs, namespace: str, value: str) -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "memory_id": lambda: get(stubs, namespace, value),
+        "cluster_id": lambda: stubs.cluster.GetCluster(
+            cluster_service_pb2.GetClusterRequest(namespace=namespace, cluster_id=value), timeout=20
+        ),
+        "open.stream_id": lambda: store(stubs, namespace, texts("x"), stream_id=value),
+        "open.namespace": lambda: store(stubs, value, texts("x")),
+    }
+    for field, call in calls.items():
+        with refused(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD") as failures:
+            call()
+        assert failures[0].fields == (field,)
+
+
 def test_an_id_is_no_pattern(stubs: Stubs, namespace: str) -> None:
     store(stubs, namespace, [types_pb2.MemoryInput(text="kept", memory_id="ab")])
     with refused(grpc.StatusCode.NOT_FOUND, "NOT_FOUND"):

@@ -100,7 +100,7 @@ def test_a_client_that_leaves_keeps_what_was_acknowledged_and_can_go_on(
     assert [memory.text for memory in listed(stubs, namespace)] == ["one", "two", "three"]
 
 
-def test_a_server_goes_on_after_a_client_process_died_in_mid_stream(stubs: Stubs, namespace: str) -> None:
+def test_an_abandoned_stream_is_closed_and_others_go_on(stubs: Stubs, namespace: str) -> None:
     with IngestStream(stubs, namespace) as stream:
         stream.batch(texts("before"))
         stream.acked()

@@ -55,17 +55,17 @@ class ServerProcess:
         self.root = root
         # Socket paths are short: pytest's own directories can be too long for them.
         self._socket_dir = Path(tempfile.mkdtemp(prefix="clag-"))
-        self.socket = self._socket_dir / "s"
         self.data_dir = root / "data"
         self.log_path = root / "server.log"
         self._settings = {
-            "server.socket": str(self.socket),
+            "server.socket": str(self._socket_dir / "s"),
             "storage.data_dir": str(self.data_dir),
             "models.backend": "scripted",
             "models.script": str(root / "script.json"),
             "log.format": "json",
             **(settings or {}),
         }
+        self.socket = Path(self._settings["server.socket"])
         self._process: subprocess.Popen[bytes] | None = None
         self._channels: list[grpc.Channel] = []
 
