@@ -23,7 +23,6 @@ from clag_server.server import models_config
 from clag_server.settings import load
 
 BATCH = 64
-_SCRIPTED = {"models.backend": "scripted"}
 
 
 async def main(*, quick: bool) -> None:
@@ -35,10 +34,7 @@ async def main(*, quick: bool) -> None:
 async def contract_path(count: int) -> None:
     """Stream precomputed embeddings; compare with raw inserts of the rows that this made."""
     with temporary_root() as root:
-        script = root / "script.json"
-        script.write_text("{}", encoding="utf-8")
-        settings = {**_SCRIPTED, "models.script": script, "ingest.pipeline": False}
-        async with running_server(root, settings) as server:
+        async with running_server(root, {"models.slm": "", "ingest.pipeline": False}) as server:
             seconds = float(await in_process("bench.load", [server.address, str(count), "--embeddings"]))
             lag_ms = server.lag.p99_ms()
             await asyncio.to_thread(_checkpoint, server.data_dir / "catalog.db")

@@ -104,7 +104,8 @@ class NamespacePipeline:
             self._embed_wake.set()
             async with self._embedded:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._embedded.wait(), _POLL_S)
+                    async with asyncio.timeout(_POLL_S):
+                        await self._embedded.wait()
 
     async def _embed_loop(self) -> None:
         await self._forever(self._embed_wake, self._embed_step)
@@ -128,8 +129,10 @@ class NamespacePipeline:
             except Exception:  # noqa: BLE001 - a fault in one batch must not stop a namespace for ever
                 _log.exception("pipeline step failed", namespace=self.state.namespace.name)
             else:
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), _POLL_S)
+                    async with asyncio.timeout(_POLL_S):
+                        await wake.wait()
                 continue
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_S)
