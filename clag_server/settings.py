@@ -162,7 +162,7 @@ class ModelSettings(_Section):
         script: JSON file of the scripted backend.
         embedder: Name of a known model, hub name or folder of the embedding model.
         slm: The same for the small language model, or a `.gguf` file; "" runs without one.
-        cache_dir: Where models are kept.
+        cache_dir: Where fetched models are kept, in its folder `models`.
         threads: CPU threads of the worker; 0 takes all cores.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
         dtype: Of the language model: "auto", "float32", "bfloat16", "float16".

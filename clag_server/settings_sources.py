@@ -109,11 +109,10 @@ def default_data_dir() -> Path:
 
 
 def default_cache_dir() -> Path:
-    """Model cache: `models` in `$CLAG_CACHE`, else in `$XDG_CACHE_HOME/clag`, else in `~/.cache/clag`."""
+    """What can be fetched again: `$CLAG_CACHE`, else `$XDG_CACHE_HOME/clag`, else `~/.cache/clag`."""
     own = os.environ.get("CLAG_CACHE", "")
     base = os.environ.get("XDG_CACHE_HOME", "")
-    usual = (Path(base) if base else Path.home() / ".cache") / "clag"
-    return (Path(own) if own else usual) / "models"
+    return Path(own) if own else (Path(base) if base else Path.home() / ".cache") / "clag"
 
 
 def _config_path(config: Path | None) -> Path | None:
