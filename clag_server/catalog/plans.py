@@ -45,6 +45,9 @@ class _Spot:
         return Placed(self.key, self.placement_id, self.cluster, self.event_time_ns)
 
 
+_ROUTED_STATES = (MemoryState.ROUTED, MemoryState.EVOLVED)
+
+
 def apply_plan(tx: WriteTx, ns: int, plan: PlacementPlan, *, now_ns: int) -> int:
     """Apply a plan and return its revision (see `catalog.api.Catalog.apply_plan`).
 
@@ -197,24 +200,30 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
 
 
 def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:
-    """Take an episode's EMBEDDED members to ROUTED where they are."""
-    members = [spot for spot in _members(tx, ns, routed.episode) if spot.state == MemoryState.EMBEDDED]
-    if any(spot.cluster != routed.cluster for spot in members):
+    """Record the decision on an episode's members where they are, and take those that are EMBEDDED to ROUTED.
+
+    Members that went on already get the decision too: an SLM's vote often comes when they are EVOLVED.
+    """
+    members = _members(tx, ns, routed.episode)
+    waiting = [spot for spot in members if spot.state == MemoryState.EMBEDDED]
+    if any(spot.cluster != routed.cluster for spot in waiting):
         raise ValueError(f"episode {routed.episode} is not in cluster {routed.cluster}: move it instead")
+    further = [spot for spot in members if spot.state in _ROUTED_STATES and spot.cluster == routed.cluster]
+    decided = waiting + further
     routing = routing_to_json(routed.routing)
-    revisions = tx.log_memories(ns, ((spot.key, ChangeKind.MEMORY_ROUTED) for spot in members), time_ns=now_ns)
+    revisions = tx.log_memories(ns, ((spot.key, ChangeKind.MEMORY_ROUTED) for spot in decided), time_ns=now_ns)
     updates = [
         {
             "of": spot.key,
             "routing": routing,
-            "state": int(MemoryState.ROUTED),
+            "state": _routed(spot.state),
             "revision": revisions[spot.key],
             "update_time_ns": now_ns,
         }
-        for spot in members
+        for spot in decided
     ]
     _update(tx, ns, updates)
-    forget_failures(tx, _advanced(members))
+    forget_failures(tx, _advanced(waiting))
 
 
 def _members(tx: WriteTx, ns: int, episode: int) -> list[_Spot]:

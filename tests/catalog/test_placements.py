@@ -110,6 +110,18 @@ async def test_an_episode_that_stays_is_routed_without_a_new_placement(catalog: 
     await support.assert_consistent(catalog, ns)
 
 
+async def test_a_vote_that_comes_when_memories_are_routed_already_is_recorded_with_them(
+    catalog: Catalog, ns: int
+) -> None:
+    keys = await organized(catalog, ns)
+    voted = replace(support.routing(), vote=1)
+    for decision in (support.routing(), voted):
+        plan = PlacementPlan(routed_episodes=[Move(1, 1, decision)])
+        await catalog.apply_plan(ns, plan, now_ns=NOW)
+    members = [m for m in await catalog.memories(ns, keys) if m.episode == 1]
+    assert {(memory.state, memory.routing) for memory in members} == {(MemoryState.ROUTED, voted)}
+
+
 async def test_a_memory_placed_again_has_one_placement_and_its_new_words_only(catalog: Catalog, ns: int) -> None:
     keys = await organized(catalog, ns)
     again = support.placement(keys[0], 2, 3, lexical="blue", seed=99)
