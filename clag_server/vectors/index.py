@@ -116,8 +116,8 @@ class MilvusIndex:
         if limit < 1 or (clusters is not None and not clusters):
             return VectorHits((), complete=True)
         namespace = self._namespace(ns, int(vector.shape[0]))
-        await namespace.worker.refresh()
-        view = namespace.worker.overlay.view(clusters)
+        await namespace.worker.outbox.refresh()
+        view = namespace.worker.outbox.overlay.view(clusters)
         # Rows that are deleted but still in the collection must not push others out of the result.
         fetch = limit + len(view.deleted)
         found = await self._search_collection(namespace, ns, clusters, vector, view, fetch)
@@ -185,7 +185,7 @@ class MilvusIndex:
         worker = namespace.worker
         for last_try in (False, True):
             session = worker.ready_session
-            if session is None or session.lost.is_set() or not worker.caught_up or fetch > MAX_HITS:
+            if session is None or session.lost.is_set() or not worker.outbox.caught_up or fetch > MAX_HITS:
                 return None
             namespace.scan.release()
             scope = None if clusters is None else worker.layout.scope(clusters)

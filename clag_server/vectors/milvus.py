@@ -91,15 +91,16 @@ class MilvusConnection:
     def collections(self) -> list[str]:
         """Return the names of all collections."""
         with _translated("list collections"):
-            return [str(name) for name in self._client.list_collections(timeout=self._read_s)]
+            return [str(name) for name in self._client.list_collections(timeout=self._write_s)]
 
     def describe(self, ns: int) -> CollectionInfo | None:
         """Return what the namespace's collection is, None when there is none."""
         name = collection_name(ns)
-        if name not in self.collections():
-            return None
+        # Not by listing: on Lite that opens the collections of all namespaces.
         with _translated("describe"):
-            body = self._client.describe_collection(name, timeout=self._read_s)
+            if not self._client.has_collection(name, timeout=self._write_s):
+                return None
+            body = self._client.describe_collection(name, timeout=self._write_s)
         dims = [field["params"]["dim"] for field in body["fields"] if field["name"] == "vector"]
         return CollectionInfo(
             dim=int(dims[0]) if dims else 0, stamp=str(body.get("properties", {}).get(_STAMP, ""))
@@ -143,7 +144,7 @@ class MilvusConnection:
         with _translated("count"):
             if partition is not None and self.flavor is Flavor.LITE:
                 # Lite's count(*) ignores the partition unless there is a filter, and then builds every row.
-                stats = self._client.get_partition_stats(name, partition, timeout=self._read_s)
+                stats = self._client.get_partition_stats(name, partition, timeout=self._write_s)
                 return int(stats["row_count"])
             rows = self._client.query(
                 name,
@@ -159,7 +160,7 @@ class MilvusConnection:
     def partitions(self, ns: int) -> set[str]:
         """Return the partitions of the collection, Milvus' own `_default` left out."""
         with _translated("list partitions"):
-            names = self._client.list_partitions(collection_name(ns), timeout=self._read_s)
+            names = self._client.list_partitions(collection_name(ns), timeout=self._write_s)
         return {str(name) for name in names if not str(name).startswith("_")}
 
     def create_partition(self, ns: int, partition: str) -> None:

@@ -35,7 +35,7 @@ class IndexSettings:
     read_timeout_s: float = 10.0
     """Longest search; a backend that needs longer counts as hung."""
     write_timeout_s: float = 120.0
-    """Longest write, flush or load."""
+    """Longest other call. The first one that names a collection may read all of it, listing included."""
     first_retry_s: float = 0.25
     """Delay after the first failure; it doubles with each further one."""
     max_retry_s: float = 30.0

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
+import structlog
+
 from clag_server.catalog.api import IndexFeed, IndexOp
 from clag_server.vectors.backend import MilvusBackend, Session
 from clag_server.vectors.errors import BackendAwayError, BackendFaultError
@@ -20,6 +22,8 @@ from clag_server.vectors.record import IndexRecord, RecordFile
 from clag_server.vectors.settings import IndexSettings
 
 __all__ = ["CollectionWriter"]
+
+_log = structlog.get_logger("clag.vectors")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,17 +83,19 @@ class CollectionWriter:
         """Make what was put durable."""
         await self._write(self.session.connection.flush, self.ns)
 
-    async def doubt(self) -> None:
-        """Note on disk that the collection cannot be trusted any more."""
-        self.record = replace(self.record, clean=False)
-        await self._save()
-
     async def apply(self, ops: Sequence[IndexOp]) -> None:
         """Apply ops that follow the record's `applied_seq`, make them durable, record and acknowledge them.
 
         Args:
             ops: At least one, in outbox order.
         """
+        try:
+            await self._apply(ops)
+        except BackendFaultError:
+            await self._doubt()
+            raise
+
+    async def _apply(self, ops: Sequence[IndexOp]) -> None:
         deletes: dict[str, list[int]] = {}
         gone: set[int] = set()
         left: set[int] = set()
@@ -108,6 +114,15 @@ class CollectionWriter:
         await self._save()
         await self.feed.ack_index_ops(self.ns, through=self.record.applied_seq)
         await self._drop_empty(left)
+
+    async def _doubt(self) -> None:
+        """Note on disk that the collection cannot be trusted any more."""
+        self.record = replace(self.record, clean=False)
+        try:
+            await self._save()
+        except OSError as error:
+            # The same full disk, likely. The worker rebuilds anyway; after a crash the counts will tell.
+            _log.warning("cannot note that a collection is in doubt", ns=self.ns, error=str(error))
 
     async def _drop_empty(self, clusters: Iterable[int]) -> None:
         connection = self.session.connection

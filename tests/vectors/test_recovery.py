@@ -67,6 +67,24 @@ async def test_nothing_is_lost_or_doubled_when_the_index_process_is_killed_durin
         assert sorted(everything) == sorted(feed.current_ids(1))
 
 
+async def test_a_hung_index_process_is_replaced_and_the_search_is_answered_from_the_catalog(
+    open_index: OpenIndex,
+) -> None:
+    feed = MemoryFeed()
+    index = await open_index(feed, IndexSettings(read_timeout_s=1, first_retry_s=0.05))
+    placed = feed.put(1, 1, unit(1))
+    index.notify(1, DIM)
+    await settled(index, 1)
+    hung = child_pid(index)
+    os.kill(hung, signal.SIGSTOP)
+    await asyncio.to_thread(os.waitid, os.P_PID, hung, os.WSTOPPED | os.WNOWAIT)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await found(index, 1, [1], unit(1)) == [placed]
+    await settled(index, 1)
+    assert child_pid(index) != hung
+    assert await found(index, 1, [1], unit(1)) == [placed]
+
+
 async def test_an_intact_index_is_opened_without_a_rebuild_and_what_was_pending_is_written(
     open_index: OpenIndex,
 ) -> None:
