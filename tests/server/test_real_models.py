@@ -72,7 +72,7 @@ def test_a_question_finds_the_memory_that_answers_it_in_other_words(
     assert any(word in hit.memory.text for hit in hits)
 
 
-def test_every_memory_is_organized_into_a_known_cluster_with_the_slms_vote_recorded(
+def test_every_memory_is_organized_into_a_known_cluster_and_says_why(
     real_server: ServerProcess, told: str
 ) -> None:
     stubs = real_server.connect()
@@ -82,7 +82,8 @@ def test_every_memory_is_organized_into_a_known_cluster_with_the_slms_vote_recor
     for memory in memories:
         assert memory.state == types_pb2.MemoryState.MEMORY_STATE_EVOLVED
         assert memory.cluster_id in known
-        assert memory.context
+        assert memory.keywords
+        assert memory.routing.reason
     info = stubs.admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest(), timeout=20)
     assert info.slm.state == admin_service_pb2.ModelState.MODEL_STATE_READY
     assert info.embedder.dimension == 384
