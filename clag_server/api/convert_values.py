@@ -37,8 +37,8 @@ _NS_PER_S = 1_000_000_000
 _CLUSTER_ID = re.compile(r"c([0-9]{1,18})")
 _REVISION = re.compile(r"r([0-9a-f]{1,16})-([0-9a-f]{8})")
 
-MIN_NORM = 1e-30
-"""Embeddings shorter than this cannot be normalised in float32."""
+_SAFE_SQUARES = 1e-30
+"""Between this and its inverse a sum of squares has its full precision in float32."""
 
 
 class EmbeddingShape(InvalidField):
@@ -123,11 +123,17 @@ def embedding_from(values: Sequence[float], *, dim: int | None, field: str) -> V
         raise EmbeddingShape(
             FieldViolation(field, f"has {len(values)} numbers, the vector index of the namespace has {dim}")
         )
-    vector = np.asarray(values, dtype=np.float64)
-    norm = float(np.linalg.norm(vector))
-    if norm < MIN_NORM:
+    vector = np.asarray(values, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        squares = float(np.dot(vector, vector))
+    if _SAFE_SQUARES < squares < 1 / _SAFE_SQUARES:
+        return vector * np.float32(squares**-0.5)
+    # Very long or very short: the squares leave float32's range, which those of float64 do not.
+    wide = vector.astype(np.float64)
+    norm = float(np.linalg.norm(wide))
+    if norm == 0.0:
         raise EmbeddingShape(FieldViolation(field, "is all zero: the vector index needs a direction"))
-    return (vector / norm).astype(np.float32)
+    return (wide / norm).astype(np.float32)
 
 
 def attribute_from(value: types_pb2.AttributeValue) -> AttributeValue | None:

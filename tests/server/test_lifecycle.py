@@ -134,3 +134,14 @@ def test_wrong_settings_end_the_start_with_one_line_each(make_server: ServerMake
     assert "refused without TLS" in server.log
     assert "log.level" in server.log
     assert "Traceback" not in server.log
+
+
+def test_a_catalog_that_cannot_be_opened_ends_the_start_with_the_reason(make_server: ServerMaker) -> None:
+    server = make_server()
+    server.data_dir.mkdir(parents=True, mode=0o700)
+    (server.data_dir / "catalog.db").write_bytes(b"this is no database" * 400)
+    server.spawn()
+    assert server.wait() == 5
+    (line,) = [line for line in server.log.splitlines() if "cannot start" in line]
+    assert "storage failed" in line
+    assert "Traceback" not in server.log

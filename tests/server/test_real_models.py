@@ -72,9 +72,7 @@ def test_a_question_finds_the_memory_that_answers_it_in_other_words(
     assert any(word in hit.memory.text for hit in hits)
 
 
-def test_every_memory_is_organized_into_a_known_cluster_and_says_why(
-    real_server: ServerProcess, told: str
-) -> None:
+def test_every_memory_is_organized_into_a_known_cluster_and_says_why(real_server: ServerProcess, told: str) -> None:
     stubs = real_server.connect()
     known = {cluster.cluster_id for cluster in clusters(stubs, told)}
     memories = listed(stubs, told)
