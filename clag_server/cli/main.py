@@ -98,8 +98,9 @@ def _run(arguments: list[str], *, debug: bool) -> int:
     except (KeyboardInterrupt, click.Abort):
         _tell("interrupted", debug=False)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader (such as `head`) has what it wanted. Python would complain once more at exit.
+    except (BrokenPipeError, SystemExit):
+        # The reader (such as `head`) has what it wanted; click makes a SystemExit of that, and only of that.
+        # Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:  # noqa: BLE001  # the last resort: a fault of ours is told in one line, and is an exit code
