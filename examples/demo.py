@@ -34,6 +34,7 @@ NAMESPACE = "kestrel"
 CLAG = (sys.executable, "-m", "clag_server")
 
 TOP = 5
+PICKED_SHOWN = 3
 LEAST_HITS = 10
 """Fewer right answers than this mean that something is broken, not that the questions are hard."""
 
@@ -86,12 +87,12 @@ def demonstrate(client: Client) -> str:
     """Ingest, look, ask; returns the closing line."""
     memories = ingest(client)
     clusters = show_clusters(client)
-    show_votes(client)
     lines = (EXAMPLE / "questions.jsonl").read_text("utf-8").splitlines()
     questions = [
         Question(line["id"], line["question"], frozenset(line["evidence"])) for line in map(json.loads, lines)
     ]
     results = [ask(client, question) for question in questions]
+    show_votes(client)
     hits = sum(result.found > 0 for result in results)
     share = sum(result.share for result in results) / len(results)
     if hits < LEAST_HITS:
@@ -139,8 +140,8 @@ def show_votes(client: Client) -> None:
     agreed = [vote for vote in votes if vote is not None]
     work = client.stats(NAMESPACE).outcomes
     print(
-        f"SLM: votes on {len(agreed)} of {len(routed)} episodes so far, {sum(agreed)} agree with the vectors "
-        f"({work.slm_requests} requests, {work.slm_fallbacks} fell back); the vote goes on in the background."
+        f"\nSLM: votes on {len(agreed)} of {len(routed)} episodes so far, {sum(agreed)} agree with the vectors "
+        f"({work.slm_requests} requests, {work.slm_fallbacks} fell back); voting goes on in the background.\n"
     )
 
 
@@ -155,13 +156,15 @@ def ask(client: Client, question: Question) -> Result:
     answer = client.get_context(NAMESPACE, question.text, max_memories=TOP)
     hits = answer.memories.hits
     found = sum(hit.memory.memory_id in question.evidence for hit in hits)
-    picked = ", ".join(
+    picked = [
         f"{one.cluster_id} {shorten(one.title, 30)} ({one.memories_picked} of {one.memory_count})"
         for one in answer.clusters.candidates
         if one.selected
-    )
+    ]
+    more = f" and {len(picked) - PICKED_SHOWN} more" if len(picked) > PICKED_SHOWN else ""
     print(f"\n{question.id} {question.text}")
-    print(f"   {'HIT ' if found else 'miss'} {found} of {len(question.evidence)} in the top {TOP}; picked {picked}")
+    print(f"   {'HIT ' if found else 'miss'} {found} of {len(question.evidence)} in the top {TOP}")
+    print(f"   picked {', '.join(picked[:PICKED_SHOWN])}{more}")
     for hit in hits:
         mark = "*" if hit.memory.memory_id in question.evidence else " "
         speaker = shorten(hit.memory.speaker, 12)
