@@ -154,7 +154,7 @@ def drawn(tally: Tally, *, total: int | None, done: int = 0) -> Iterator[_Bar | 
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}", markup=False))
+    columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[counts]}", markup=False))
     with Progress(*columns, console=shown, transient=True) as bars:
         yield _Bar(bars, bars.add_task("", total=total, completed=done, counts=""), tally)
 

@@ -103,6 +103,10 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         # Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
+    except UnicodeEncodeError as error:
+        # An argument that is no UTF-8 arrives with lone surrogates; no message can carry it.
+        _tell(f"an argument is not well-formed UTF-8: {error.object!r}", debug=debug)
+        return ExitCode.USAGE
     except Exception as error:  # noqa: BLE001  # the last resort: a fault of ours is told in one line, and is an exit code
         hint = "" if debug else '; run "clag --debug ..." for the traceback'
         _tell(f"a fault in clag itself: {type(error).__name__}: {error}{hint}", debug=debug)

@@ -171,12 +171,15 @@ def test_clusters_and_memories_are_listed_and_shown_one_by_one(stored: Cli) -> N
     assert "Routed by " in shown
 
 
-def test_what_does_not_exist_is_exit_code_1_and_a_wrong_name_is_2(stored: Cli) -> None:
+def test_what_does_not_exist_is_exit_code_1_and_what_cannot_be_asked_is_2(stored: Cli) -> None:
     assert stored("memory", "nobody").code == 1
     assert '"nobody" was not found' in stored("memory", "nobody").error()
     wrong = clag("memories", "--socket", stored.server.socket, "--namespace", "Not A Name", home=stored.home)
     assert wrong.code == 2
     assert "namespace" in wrong.error()
+    garbled = stored("retrieve", os.fsdecode(b"arm \xff stuck"))
+    assert garbled.code == 2
+    assert "UTF-8" in garbled.error()
     deleted = stored("delete", "m2", "nobody", "--json")
     assert deleted.code == 1
     assert deleted.lines() == [{"memory_id": "m2", "deleted": True}, {"memory_id": "nobody", "deleted": False}]
