@@ -45,6 +45,8 @@ class Placer:
         self._moves: list[Move] = []
         self._routed: list[Move] = []
         self._removed: list[int] = []
+        self._new_episodes: set[int] = set()
+        self._new_clusters: set[int] = set()
         self.closed = 0
         self.born = 0
         self.split = 0
@@ -116,25 +118,40 @@ class Placer:
         )
 
     def plan(self) -> PlacementPlan:
-        """Return what was decided, as one transaction."""
+        """Return what was decided, as one transaction.
+
+        Placements name the cluster that their episode has in the end, so a provisional cluster that came and went
+        within this plan is never written, and no memory is placed twice.
+        """
         episodes = [self._map.episodes[n] for n in self._touched_episodes if n in self._map.episodes]
         clusters = [self._map.clusters[n] for n in self._touched_clusters if n in self._map.clusters]
+        final = {episode.episode: episode.cluster for episode in episodes}
+        moves, routed = self._settled()
         return PlacementPlan(
             clusters=clusters,
             episodes=episodes,
-            placements=self._placements,
-            moves=self._moves,
-            routed_episodes=self._routed,
-            removed_clusters=self._removed,
+            placements=[replace(p, cluster=final[p.episode]) for p in self._placements],
+            moves=moves,
+            routed_episodes=routed,
+            removed_clusters=[n for n in self._removed if n not in self._new_clusters],
         )
 
     def routed(self) -> Sequence[Move]:
         """Episodes that this plan routes, with their decisions (for the SLM's vote)."""
-        return [*self._moves, *self._routed]
+        moves, routed = self._settled()
+        return [*moves, *routed]
 
     def placed_clusters(self) -> Mapping[int, int]:
         """Cluster of each placed memory (by key), after moves and splits."""
         return {placement.key: self._map.episodes[placement.episode].cluster for placement in self._placements}
+
+    def _settled(self) -> tuple[list[Move], list[Move]]:
+        """Return the last move of each episode that was there before, and the last routing of all others."""
+        moves = {move.episode: move for move in self._moves}
+        routed = {move.episode: move for move in self._routed if move.episode not in moves}
+        for number in [n for n in moves if n in self._new_episodes]:
+            routed[number] = moves.pop(number)
+        return list(moves.values()), list(routed.values())
 
     def _episode_for(self, memory: Memory, vector: Vector) -> tuple[Episode, RoutingDecision]:
         number = self._map.open_episodes.get(memory.session_id)
@@ -170,6 +187,7 @@ class Placer:
     def _found(self) -> Cluster:
         cluster = self._map.new_cluster(self._now_ns)
         self._touched_clusters[cluster.cluster] = None
+        self._new_clusters.add(cluster.cluster)
         self.born += 1
         return cluster
 

@@ -11,7 +11,7 @@ from clag_server.memory.cluster_map import ClusterMap
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.placing import Placer
 from clag_server.types.cluster import PlacementPlan
-from clag_server.types.memory import Matrix, Memory, Vector
+from clag_server.types.memory import Memory, Vector
 from tests.memory.builders import DIM, direction, memory
 
 
@@ -145,17 +145,59 @@ def test_the_same_input_gives_the_same_plan() -> None:
     ]
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, DIM - 1), st.floats(0, 1)), min_size=1, max_size=80))
-def test_counts_and_sums_always_agree(steps: list[tuple[int, int, float]]) -> None:
-    cluster_map = empty()
-    for key, (session, axis, tilt) in enumerate(steps, start=1):
-        vectors: Matrix = np.stack([direction(axis, tilt=tilt, towards=(axis + 1) % DIM)])
-        placer = Placer(cluster_map, OrganizeConfig(episode_max=5, cluster_max=12), now_ns=key)
-        placer.place([memory(key, session=f"s{session}")], vectors, [""])
-        plan = placer.plan()
-        known = {cluster.cluster for cluster in plan.clusters} | set(cluster_map.clusters)
-        assert all(episode.cluster in known for episode in plan.episodes)
-    close_all(cluster_map)
+class Stored:
+    """What a catalog would hold: it refuses plans that name what it does not have."""
+
+    def __init__(self) -> None:
+        self.clusters: set[int] = set()
+        self.cluster_of: dict[int, int] = {}
+        self.episode_of: dict[int, int] = {}
+
+    def apply(self, plan: PlacementPlan) -> None:
+        self.clusters |= {cluster.cluster for cluster in plan.clusters}
+        for placement in plan.placements:
+            assert placement.cluster in self.clusters
+            self.episode_of[placement.key] = placement.episode
+            self.cluster_of[placement.key] = placement.cluster
+        for move in [*plan.moves, *plan.routed_episodes]:
+            assert move.cluster in self.clusters
+            for key in [k for k, e in self.episode_of.items() if e == move.episode]:
+                assert move in plan.moves or self.cluster_of[key] == move.cluster
+                self.cluster_of[key] = move.cluster
+        for number in plan.removed_clusters:
+            assert number in self.clusters
+            assert number not in self.cluster_of.values()
+            self.clusters.remove(number)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, DIM - 1), st.floats(0, 1)), min_size=1, max_size=30),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_every_plan_can_be_applied_and_leaves_each_memory_where_the_map_says(
+    batches: list[list[tuple[int, int, float]]],
+) -> None:
+    cluster_map, stored = empty(), Stored()
+    config = OrganizeConfig(episode_max=5, cluster_max=12)
+    key = 0
+    for batch in batches:
+        placer = Placer(cluster_map, config, now_ns=key)
+        memories = [memory(key + i, session=f"s{s}") for i, (s, _, _) in enumerate(batch, start=1)]
+        rows = np.stack([direction(axis, tilt=tilt, towards=(axis + 1) % DIM) for _, axis, tilt in batch])
+        placer.place(memories, rows, ["" for _ in memories])
+        key += len(batch)
+        stored.apply(placer.plan())
+    placer = Placer(cluster_map, config, now_ns=key)
+    for number in list(cluster_map.open_episodes.values()):
+        placer.close(number, "test")
+    stored.apply(placer.plan())
     assert_consistent(cluster_map)
-    assert cluster_map.memory_count == len(steps)
+    assert cluster_map.memory_count == key
     assert not cluster_map.open_episodes
+    assert stored.clusters == set(cluster_map.clusters)
+    assert len(stored.cluster_of) == key
+    for k, episode in stored.episode_of.items():
+        assert stored.cluster_of[k] == cluster_map.episodes[episode].cluster
