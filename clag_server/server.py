@@ -24,6 +24,8 @@ from clag_server.api.health import OVERALL, HealthServicer
 from clag_server.api.interceptors import CallCounters, DrainGate, standard_interceptors
 from clag_server.api.limits import MAX_MESSAGE_BYTES
 from clag_server.api.memory import MemoryServicer
+from clag_server.api.readiness import Readiness
+from clag_server.catalog.api import Catalog
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.contract.codec import register
 from clag_server.contract.pool import PACKAGE
@@ -116,7 +118,8 @@ class _Server:
         self._gate = DrainGate()
         self._health = HealthServicer((MEMORY_SERVICE, CLUSTER_SERVICE, ADMIN_SERVICE))
         self._models = _built_models(settings.models)
-        self._system = _memory_system(settings, self._models)
+        self._catalog = SqliteCatalog(settings.storage.data_dir / "catalog.db")
+        self._system = _memory_system(settings, self._catalog, self._models)
         self._facts = ServerFacts(
             ingest=settings.ingest,
             unary_deadline_s=settings.server.unary_deadline_s,
@@ -132,7 +135,7 @@ class _Server:
         listener = bind(self._grpc, self._settings.server, self._credentials)
         with stop_signals() as signals:
             await self._grpc.start()
-            opening = asyncio.create_task(self._open(listener))
+            opening = asyncio.create_task(self._open_and_watch(listener))
             asked = asyncio.create_task(signals.asked.wait())
             try:
                 await asyncio.wait((opening, asked), return_when=asyncio.FIRST_COMPLETED)
@@ -145,6 +148,16 @@ class _Server:
                 await asyncio.gather(opening, asked, return_exceptions=True)
                 await self._drain(signals)
         return 0
+
+    async def _open_and_watch(self, listener: Listener) -> None:
+        """Open, then keep health true for as long as the server runs."""
+        await self._open(listener)
+        await Readiness(
+            self._health,
+            (MEMORY_SERVICE, OVERALL),
+            catalog=self._catalog,
+            embedder=lambda: self._models.status().embedder,
+        ).run()
 
     async def _open(self, listener: Listener) -> None:
         """Start models and stores, then open the door; health tells each step."""
@@ -248,9 +261,8 @@ def _built_models(settings: ModelSettings) -> ModelHost:
         raise ModelsMissing(str(error)) from error
 
 
-def _memory_system(settings: Settings, models: ModelHost) -> MemorySystem:
+def _memory_system(settings: Settings, catalog: Catalog, models: ModelHost) -> MemorySystem:
     data_dir = settings.storage.data_dir
-    catalog = SqliteCatalog(data_dir / "catalog.db")
     token_file = settings.index.token_file
     index = MilvusIndex(
         catalog,

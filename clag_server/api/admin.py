@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from clag.v1 import admin_service_pb2 as pb
 
-from clag_server.api.convert_admin import namespace_to, server_info_to, stats_to
+from clag_server.api.convert_admin import namespace_to, server_info_to
+from clag_server.api.convert_stats import stats_to
 from clag_server.api.convert_values import revision
 from clag_server.api.facts import ServerFacts
 from clag_server.api.interceptors.guard import Context
@@ -64,7 +66,13 @@ class AdminServicer:
             stats: Sequence[SystemStats] = [await self._service.stats(request.namespace)]
         else:
             stats = [await self._service.stats(n.name) for n in await self._service.namespaces()]
-        response = stats_to(request.namespace, stats, open_streams=self._facts.streams.of(request.namespace))
+        response = stats_to(
+            request.namespace,
+            stats,
+            stores=await self._service.store_stats(),
+            open_streams=self._facts.streams.of(request.namespace),
+            now_ns=time.time_ns(),
+        )
         if request.namespace:
             response.revision.CopyFrom(revision(request.namespace, stats[0].rows.revision))
         return response

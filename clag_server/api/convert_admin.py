@@ -1,9 +1,8 @@
-"""Namespaces, counters and the server itself, from domain to protobuf."""
+"""Namespaces and the server itself, from domain to protobuf."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -16,13 +15,9 @@ from clag_server.api.convert_values import duration, time_to
 from clag_server.api.facts import ModelFacts, ServerFacts
 from clag_server.catalog.api import Namespace
 from clag_server.contract.pool import PACKAGE
-from clag_server.memory.counters import Outcome
-from clag_server.memory.service import SystemStats
 from clag_server.models.api import EngineState
-from clag_server.types.memory import MemoryState
-from clag_server.vectors.api import IndexState, IndexStatus
 
-__all__ = ["namespace_to", "server_info_to", "stats_to"]
+__all__ = ["namespace_to", "server_info_to"]
 
 _MODEL_STATES: Mapping[EngineState, pb.ModelState.ValueType] = {
     EngineState.LOADING: pb.ModelState.MODEL_STATE_LOADING,
@@ -30,17 +25,6 @@ _MODEL_STATES: Mapping[EngineState, pb.ModelState.ValueType] = {
     EngineState.DEGRADED: pb.ModelState.MODEL_STATE_UNAVAILABLE,
     EngineState.ABSENT: pb.ModelState.MODEL_STATE_UNAVAILABLE,
 }
-
-_INDEX_STATES: Mapping[IndexState, pb.IndexState.ValueType] = {
-    IndexState.STARTING: pb.IndexState.INDEX_STATE_REBUILDING,
-    IndexState.READY: pb.IndexState.INDEX_STATE_READY,
-    IndexState.REBUILDING: pb.IndexState.INDEX_STATE_REBUILDING,
-    IndexState.DEGRADED: pb.IndexState.INDEX_STATE_DEGRADED,
-}
-"""A starting index answers from the system of record, as a rebuilding one does."""
-
-_SLM_FALLBACKS = (Outcome.VOTE_FALLBACKS, Outcome.ANNOTATION_FALLBACKS)
-_SLM_ANSWERS = (Outcome.SLM_VOTES, Outcome.SLM_ANNOTATIONS)
 
 
 def namespace_to(namespace: Namespace) -> pb.Namespace:
@@ -52,55 +36,6 @@ def namespace_to(namespace: Namespace) -> pb.Namespace:
         create_time=time_to(namespace.create_time_ns),
         update_time=time_to(namespace.create_time_ns),
     )
-
-
-def stats_to(namespace: str, stats: Sequence[SystemStats], *, open_streams: int) -> pb.GetStatsResponse:
-    """Counters of one namespace, or the sums over several.
-
-    Args:
-        namespace: Its name, "" for the whole server.
-        stats: One for each namespace.
-        open_streams: Ingest streams that are open.
-    """
-    states: Counter[MemoryState] = Counter()
-    outcomes: Counter[str] = Counter()
-    for one in stats:
-        states.update(one.rows.by_state)
-        outcomes.update(one.outcomes)
-    response = pb.GetStatsResponse(
-        namespace=namespace,
-        memories=pb.MemoryCounts(
-            total=states.total(),
-            stored=states[MemoryState.STORED],
-            embedded=states[MemoryState.EMBEDDED],
-            routed=states[MemoryState.ROUTED],
-            evolved=states[MemoryState.EVOLVED],
-            quarantined=states[MemoryState.QUARANTINED],
-        ),
-        clusters=sum(one.rows.clusters for one in stats),
-        episodes=sum(one.rows.episodes for one in stats),
-        backlog=[
-            pb.StageBacklog(stage=pb.Stage.STAGE_EMBED, pending=states[MemoryState.STORED]),
-            pb.StageBacklog(stage=pb.Stage.STAGE_ROUTE, pending=states[MemoryState.EMBEDDED]),
-            pb.StageBacklog(stage=pb.Stage.STAGE_EVOLVE, pending=states[MemoryState.ROUTED]),
-            pb.StageBacklog(stage=pb.Stage.STAGE_INDEX, pending=sum(one.rows.index_backlog for one in stats)),
-        ],
-        outcomes=pb.OutcomeCounters(
-            created=sum(one.rows.created for one in stats),
-            duplicate=sum(one.rows.duplicates for one in stats),
-            rejected=sum(one.rows.rejected for one in stats),
-            deferred=outcomes[Outcome.DEFERRED],
-            quarantined=outcomes[Outcome.QUARANTINED],
-            slm_requests=sum(outcomes[name] for name in (*_SLM_ANSWERS, *_SLM_FALLBACKS)),
-            slm_fallbacks=sum(outcomes[name] for name in _SLM_FALLBACKS),
-        ),
-        bytes_on_disk=sum(one.bytes_on_disk for one in stats),
-        namespaces=len(stats),
-        open_streams=open_streams,
-    )
-    if stats:
-        response.index.CopyFrom(_index(stats[0].index))
-    return response
 
 
 def server_info_to(facts: ServerFacts, *, unimplemented: Sequence[str]) -> pb.GetServerInfoResponse:
@@ -137,15 +72,6 @@ def _model(model: ModelFacts) -> pb.ModelInfo:
         detail=model.status.reason,
         dimension=model.dim,
         device=model.status.device,
-    )
-
-
-def _index(status: IndexStatus) -> pb.IndexStatus:
-    return pb.IndexStatus(
-        state=_INDEX_STATES[status.state],
-        rebuild_done=status.done,
-        rebuild_total=status.total,
-        detail=status.reason,
     )
 
 

@@ -8,9 +8,9 @@ from enum import Enum, auto
 
 from clag.v1 import types_pb2
 
-from clag_server.api.convert_values import attribute_from, cluster_number, time_from
+from clag_server.api.convert_values import attribute_from, cluster_number, episode_number, time_from
 from clag_server.api.limits import MAX_FILTER_DEPTH, MAX_FILTER_NODES
-from clag_server.types.errors import FieldViolation, InvalidField, NotYetImplemented
+from clag_server.types.errors import FieldViolation, InvalidField
 from clag_server.types.filters import And, Comparison, Filter, FilterField, Not, Operator, Or
 from clag_server.types.memory import AttributeValue
 
@@ -19,8 +19,8 @@ __all__ = ["filter_from"]
 _FIELD_PREFIX = "FILTER_FIELD_"
 _OPERATOR_PREFIX = "FILTER_OPERATOR_"
 
-UNKNOWN_CLUSTER = -1
-"""Number that no cluster has: a filter on a cluster id that cannot exist matches nothing."""
+UNKNOWN_NUMBER = -1
+"""Number that no cluster and no episode has: a filter on an id that cannot exist matches nothing."""
 
 
 class _Kind(Enum):
@@ -28,18 +28,20 @@ class _Kind(Enum):
     NUMBER = auto()
     TIME = auto()
     CLUSTER = auto()
+    EPISODE = auto()
 
 
-_KINDS: Mapping[str, _Kind] = {
-    "EVENT_TIME": _Kind.TIME,
-    "CREATE_TIME": _Kind.TIME,
-    "UPDATE_TIME": _Kind.TIME,
-    "EXPIRE_TIME": _Kind.TIME,
-    "IMPORTANCE": _Kind.NUMBER,
-    "CONFIDENCE": _Kind.NUMBER,
-    "KIND": _Kind.NUMBER,
-    "STATE": _Kind.NUMBER,
-    "CLUSTER_ID": _Kind.CLUSTER,
+_KINDS: Mapping[FilterField, _Kind] = {
+    FilterField.EVENT_TIME: _Kind.TIME,
+    FilterField.CREATE_TIME: _Kind.TIME,
+    FilterField.UPDATE_TIME: _Kind.TIME,
+    FilterField.EXPIRE_TIME: _Kind.TIME,
+    FilterField.IMPORTANCE: _Kind.NUMBER,
+    FilterField.CONFIDENCE: _Kind.NUMBER,
+    FilterField.KIND: _Kind.NUMBER,
+    FilterField.STATE: _Kind.NUMBER,
+    FilterField.CLUSTER_ID: _Kind.CLUSTER,
+    FilterField.EPISODE_ID: _Kind.EPISODE,
 }
 """What each built-in field compares with; those not named here compare with strings."""
 
@@ -52,8 +54,7 @@ def filter_from(message: types_pb2.Filter, *, field: str = "filter") -> Filter:
         field: Its path in the request, for errors.
 
     Raises:
-        InvalidField: Too deep, too large, or an operand of the wrong type.
-        NotYetImplemented: A built-in field that this release does not compare.
+        InvalidField: Too deep, too large, an operand of the wrong type, an operator that the field has not.
     """
     return _Walk().convert(message, field, depth=1)
 
@@ -98,26 +99,28 @@ def _comparison(message: types_pb2.Comparison, path: str) -> Comparison:
             raise _invalid(f"{path}.time_value", "attributes hold no times; compare with a value")
         value = None if operand is None else attribute_from(message.value)
         return Comparison(None, message.attribute, operator, _list_for(operator, value, f"{path}.value"))
-    name = types_pb2.FilterField.Name(message.field).removeprefix(_FIELD_PREFIX)
-    if name not in FilterField.__members__:
-        raise NotYetImplemented(f"filters on {_FIELD_PREFIX}{name} are not served by this release")
-    return Comparison(FilterField[name], "", operator, _operand(message, name, operator, path))
+    field = FilterField[types_pb2.FilterField.Name(message.field).removeprefix(_FIELD_PREFIX)]
+    if field is FilterField.TEXT and operator is not Operator.CONTAINS:
+        raise _invalid(f"{path}.op", "TEXT has CONTAINS only")
+    return Comparison(field, "", operator, _operand(message, field, operator, path))
 
 
 def _operand(
-    message: types_pb2.Comparison, name: str, operator: Operator, path: str
+    message: types_pb2.Comparison, field: FilterField, operator: Operator, path: str
 ) -> AttributeValue | tuple[AttributeValue, ...] | None:
     """The value that a built-in field is compared with, of the field's type."""
     if operator is Operator.EXISTS:
         return None
-    kind = _KINDS.get(name, _Kind.STRING)
+    kind = _KINDS.get(field, _Kind.STRING)
     if (message.WhichOneof("operand") == "time_value") != (kind is _Kind.TIME):
-        raise _invalid(path, f"{name} compares with {'a time_value' if kind is _Kind.TIME else 'a value'}")
+        raise _invalid(path, f"{field.name} compares with {'a time_value' if kind is _Kind.TIME else 'a value'}")
     if kind is _Kind.TIME:
+        if operator in {Operator.IN, Operator.CONTAINS}:
+            raise _invalid(f"{path}.op", f"{field.name} has no {operator.name}")
         return time_from(message.time_value)
     value = _list_for(operator, attribute_from(message.value), f"{path}.value")
     values = value if isinstance(value, tuple) else (value,)
-    typed = tuple(_typed(part, kind, name, f"{path}.value") for part in values)
+    typed = tuple(_typed(part, kind, field.name, f"{path}.value") for part in values)
     return typed if isinstance(value, tuple) else typed[0]
 
 
@@ -132,10 +135,10 @@ def _typed(value: AttributeValue | None, kind: _Kind, name: str, path: str) -> A
         return _number(value, name, path)
     if not isinstance(value, str):
         raise _invalid(path, f"{name} compares with a string")
-    if kind is _Kind.CLUSTER:
-        number = cluster_number(value)
-        return UNKNOWN_CLUSTER if number is None else number
-    return value
+    if kind is _Kind.STRING:
+        return value
+    number = cluster_number(value) if kind is _Kind.CLUSTER else episode_number(value)
+    return UNKNOWN_NUMBER if number is None else number
 
 
 def _number(value: AttributeValue | None, name: str, path: str) -> int | float:

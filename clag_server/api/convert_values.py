@@ -27,6 +27,7 @@ __all__ = [
     "duration",
     "embedding_from",
     "episode_id",
+    "episode_number",
     "fresh_revision",
     "revision",
     "time_from",
@@ -35,6 +36,7 @@ __all__ = [
 
 _NS_PER_S = 1_000_000_000
 _CLUSTER_ID = re.compile(r"c([0-9]{1,18})")
+_EPISODE_ID = re.compile(r"e([0-9]{1,18})")
 _REVISION = re.compile(r"r([0-9a-f]{1,16})-([0-9a-f]{8})")
 
 _SAFE_SQUARES = 1e-30
@@ -76,6 +78,12 @@ def cluster_number(public_id: str) -> int | None:
 def episode_id(episode: int | None) -> str:
     """Public id of an episode, "" for none."""
     return "" if episode is None else f"e{episode}"
+
+
+def episode_number(public_id: str) -> int | None:
+    """Number of an episode, None when no episode can have this id."""
+    match = _EPISODE_ID.fullmatch(public_id)
+    return int(match[1]) if match else None
 
 
 def revision(namespace: str, number: int) -> types_pb2.Revision:

@@ -4,6 +4,9 @@ Three tasks: a reader that decodes frames into a short queue (when it is full, f
 the committer, and a writer of acknowledgements. The committer joins frames that piled up during a commit into the
 next one. End of stream looks the same for half-close, cancellation and crash, so only a `finish` frame finishes;
 what was committed before any other end stays, and the stream can be opened again.
+
+Credit is what the client was told: while it reads no acknowledgements none are written, and what it sends beyond
+its window is refused. So neither items nor outcomes pile up here, whatever a client does.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from clag_server.api.interceptors.guard import Context
 from clag_server.contract.codec import Frame, violations
 from clag_server.memory.service import IngestSession, MemoryService
 from clag_server.models.api import ModelError
-from clag_server.types.errors import ClagError, Draining, FieldViolation, FrameOrder, InvalidField
+from clag_server.types.errors import ClagError, Draining, FieldViolation, FrameOrder, InvalidField, WindowExceeded
 from clag_server.types.ingest import IngestItem, Rejection, StreamTotals
 
 __all__ = ["IngestCall"]
@@ -82,6 +85,8 @@ class IngestCall:
         self._facts = facts
         self._gate = gate
         self._namespace = ""
+        self._acked_through = 0
+        """Of the newest acknowledgement that the client can know of."""
         self._queue: asyncio.Queue[_Entry] = asyncio.Queue(QUEUED_FRAMES)
 
     async def run(self) -> None:
@@ -104,6 +109,7 @@ class IngestCall:
         level, stages = level_and_stages(message)
         self._namespace = message.namespace
         session = await self._service.open_ingest(message.namespace, message.stream_id, level=level, stages=stages)
+        self._acked_through = session.position.next_seq - 1
         limits = self._facts.ingest
         try:
             with self._facts.streams.counted(message.namespace):
@@ -137,6 +143,7 @@ class IngestCall:
 
     async def _write_acks(self, session: IngestSession) -> None:
         async for ack in session.acks():
+            self._acked_through = ack.acked_through
             await self._context.write(ack_to(self._namespace, ack))
 
     async def _commit(self, session: IngestSession) -> StreamTotals | None:
@@ -145,7 +152,10 @@ class IngestCall:
         while True:
             match entry:
                 case _Batch():
-                    following = self._join(entry)
+                    window = session.window_items
+                    following = self._join(entry, window)
+                    if (outstanding := self._outstanding(entry)) > window:
+                        raise WindowExceeded(window=window, outstanding=outstanding)
                     await session.append(entry.first_seq, entry.items)
                     entry = following or await self._queue.get()
                 case _Finish():
@@ -155,14 +165,19 @@ class IngestCall:
                 case _:
                     return None
 
-    def _join(self, batch: _Batch) -> _Entry | None:
-        """Add to `batch` what waits and continues it; the entry that does not is returned."""
+    def _outstanding(self, batch: _Batch) -> int:
+        """Items up to the batch's last one that the client was not told to be acknowledged."""
+        return batch.first_seq + len(batch.items) - 1 - self._acked_through
+
+    def _join(self, batch: _Batch, window: int) -> _Entry | None:
+        """Add to `batch` what waits and continues it within the window; the entry that does not is returned."""
         while not self._queue.empty():
             entry = self._queue.get_nowait()
             continues = (
                 isinstance(entry, _Batch)
                 and entry.first_seq == batch.first_seq + len(batch.items)
                 and len(batch.items) + len(entry.items) <= MERGED_ITEMS
+                and self._outstanding(entry) <= window
             )
             if not continues or not isinstance(entry, _Batch):
                 return entry

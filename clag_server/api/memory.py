@@ -23,7 +23,7 @@ from clag_server.api.limits import DEFAULT_CONTEXT_TOKENS, MAX_MESSAGE_BYTES, MA
 from clag_server.api.paging import page_token, resume_after_number, scope_of
 from clag_server.api.unserved import serves
 from clag_server.memory.service import MemoryService
-from clag_server.types.errors import NotFound, NotYetImplemented
+from clag_server.types.errors import NotFound
 from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 
 __all__ = ["MemoryServicer"]
@@ -103,8 +103,6 @@ class MemoryServicer:
 
     async def ListMemories(self, request: pb.ListMemoriesRequest, _context: Context) -> pb.ListMemoriesResponse:
         """Page through memories."""
-        if request.include_embeddings:
-            raise NotYetImplemented("ListMemories with include_embeddings is not served by this release")
         has_filter = request.HasField("filter")
         scope = scope_of(
             "ListMemories", request.namespace, request.filter.SerializeToString(deterministic=True), has_filter
@@ -115,6 +113,7 @@ class MemoryServicer:
             after=resume_after_number(scope, request.page_token, start=0),
             limit=page_size(request.page_size),
             fresh_revision=fresh_revision(request.namespace, request.read),
+            embeddings=request.include_embeddings,
         )
         response = pb.ListMemoriesResponse(read_at=revision(request.namespace, read_at))
         after, size = page.next_after, 0

@@ -33,12 +33,18 @@ class EmbedderPin:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """One isolated pool of memories. `ns` is its integer in the catalog and in every index."""
+    """One isolated pool of memories. `ns` is its integer in the catalog and in every index.
+
+    `next_cluster` and `next_episode` are above every number that was ever written, also of what is removed since;
+    they are those of the moment of reading.
+    """
 
     ns: int
     name: str
     embedder: EmbedderPin
     create_time_ns: int
+    next_cluster: int
+    next_episode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +113,39 @@ class FailedTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """What is known of the memories that wait in one state.
+
+    `retrying` of them failed and are tried again, the last time with `last_error`. `oldest_ns` is since when the
+    first of them waits, None when none does.
+    """
+
+    retrying: int = 0
+    oldest_ns: int | None = None
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceStats:
-    """Counters of one namespace, from the catalog's rows."""
+    """Counters of one namespace, from the catalog's rows.
+
+    `clusters` are the active ones, `placed` the memories that have a placement, `share` is the namespace's part of
+    all memories of the catalog (0 to 1). `created`, `duplicates`, `rejected` and `deleted` count since it exists.
+    """
 
     by_state: Mapping[MemoryState, int]
+    waiting: Mapping[MemoryState, Waiting]
     clusters: int
+    archived_clusters: int
     episodes: int
+    open_episodes: int
+    placed: int
     index_backlog: int
     created: int
     duplicates: int
     rejected: int
+    deleted: int
+    share: float
     revision: int
 
 
@@ -162,6 +191,13 @@ class Catalog(IndexFeed, Protocol):
 
     async def close(self) -> None:
         """Finish queued writes, checkpoint and close."""
+
+    @property
+    def write_failure(self) -> str:
+        """Why the last write failed on the disk or the file (StorageFailed); "" once a write succeeds again."""
+
+    async def probe_write(self) -> None:
+        """Try a write that changes nothing but the newest revision; raises StorageFailed."""
 
     # --- namespaces
     async def ensure_namespace(self, name: str, embedder: EmbedderPin, *, create: bool) -> Namespace:
@@ -221,6 +257,7 @@ class Catalog(IndexFeed, Protocol):
         not that of its members (a delete came in between), count and sum are made anew from the members: read
         clusters and episodes again after a delete. Raises ValueError, changing nothing, for a cluster or episode
         that does not exist, a removed cluster that still holds memories, a routed episode that is elsewhere.
+        The namespace's `next_cluster` and `next_episode` stay above every number that a plan ever wrote.
         """
 
     async def evolve(self, ns: int, changes: Sequence[Evolution], *, now_ns: int) -> int:
@@ -241,7 +278,9 @@ class Catalog(IndexFeed, Protocol):
     async def memories(self, ns: int, keys: Sequence[int], *, embeddings: bool = False) -> Sequence[Memory]:
         """Return those that exist, in the order asked."""
 
-    async def list_memories(self, ns: int, *, where: Filter | None, after: int, limit: int) -> MemoryPage:
+    async def list_memories(
+        self, ns: int, *, where: Filter | None, after: int, limit: int, embeddings: bool = False
+    ) -> MemoryPage:
         """Page through memories by key."""
 
     async def matching_keys(self, ns: int, where: Filter, *, limit: int) -> MatchingKeys:

@@ -56,7 +56,13 @@ def make_engine(path: Path) -> sa.Engine:
             timeout=BUSY_TIMEOUT_MS / 1000,
         )
 
-    return sa.create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    return sa.create_engine(
+        "sqlite+pysqlite://",
+        creator=connect,
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
+        hide_parameters=True,  # an error's text may reach a log, and parameters hold what users remember
+    )
 
 
 def connect_writer(engine: sa.Engine) -> sa.Connection:

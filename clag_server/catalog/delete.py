@@ -42,7 +42,9 @@ def delete(tx: WriteTx, ns: int, memory_id: str, *, etag: str, now_ns: int) -> i
     )
     tx.connection.execute(sa.delete(memories).where(m.ns == ns, m.key == row.key))
     tx.connection.execute(
-        sa.update(namespaces).where(namespaces.c.ns == ns).values(memories=namespaces.c.memories - 1)
+        sa.update(namespaces)
+        .where(namespaces.c.ns == ns)
+        .values(memories=namespaces.c.memories - 1, deleted=namespaces.c.deleted + 1)
     )
     if row.placement_id is not None:
         lexical.remove(tx, ns, [row.key])

@@ -43,13 +43,18 @@ _TEXTS: Final[Mapping[FilterField, sa.ColumnElement[str]]] = {
     FilterField.SESSION_ID: memories.c.session_id,
     FilterField.SPEAKER: memories.c.speaker,
     FilterField.TASK: memories.c.task,
+    FilterField.TEXT: memories.c.text,
+    FilterField.SUPERSEDED_BY: memories.c.superseded_by,
 }
 _NUMBERS: Final[Mapping[FilterField, sa.ColumnElement[Any]]] = {
     FilterField.CLUSTER_ID: memories.c.cluster,
+    FilterField.EPISODE_ID: memories.c.episode,
     FilterField.KIND: memories.c.kind,
     FilterField.STATE: memories.c.state,
     FilterField.EVENT_TIME: memories.c.event_time_ns,
     FilterField.CREATE_TIME: memories.c.create_time_ns,
+    FilterField.UPDATE_TIME: memories.c.update_time_ns,
+    FilterField.EXPIRE_TIME: memories.c.expire_time_ns,
     FilterField.IMPORTANCE: memories.c.importance,
     FilterField.CONFIDENCE: memories.c.confidence,
 }

@@ -18,7 +18,7 @@ from clag_server.catalog.rows import (
     to_json,
     vector_to_blob,
 )
-from clag_server.catalog.schema import ChangeKind, clusters, episodes, memories, memory_history
+from clag_server.catalog.schema import ChangeKind, clusters, episodes, memories, memory_history, namespaces
 from clag_server.catalog.sums import Touched, settle
 from clag_server.catalog.transaction import WriteTx, compile_insert
 from clag_server.types.cluster import Cluster, Episode, Move, Placement, PlacementPlan
@@ -81,11 +81,20 @@ def upsert_clusters(tx: WriteTx, ns: int, items: Sequence[Cluster]) -> None:
         revision = tx.log_change(ns, ChangeKind.CLUSTER_PUT, cluster.cluster, time_ns=cluster.update_time_ns)
         values.append(cluster_to_values(ns, cluster, revision=revision))
     _upsert(tx, clusters, ["ns", "cluster"], values)
+    _use_up(tx, ns, namespaces.c.next_cluster, max(cluster.cluster for cluster in items))
 
 
 def _upsert_episodes(tx: WriteTx, ns: int, items: Sequence[Episode]) -> None:
     if items:
         _upsert(tx, episodes, ["ns", "episode"], [episode_to_values(ns, episode) for episode in items])
+        _use_up(tx, ns, namespaces.c.next_episode, max(episode.episode for episode in items))
+
+
+def _use_up(tx: WriteTx, ns: int, following: sa.Column[Any], number: int) -> None:
+    """Keep the next number of a kind above one that is in use."""
+    tx.connection.execute(
+        sa.update(namespaces).where(namespaces.c.ns == ns, following <= number).values({following.name: number + 1})
+    )
 
 
 def _upsert(tx: WriteTx, table: sa.Table, identity: list[str], values: list[dict[str, Any]]) -> None:

@@ -71,9 +71,11 @@ def by_keys(connection: sa.Connection, ns: int, keys: Sequence[int], *, embeddin
     return [memory_from_row(found[key]) for key in keys if key in found]
 
 
-def page(connection: sa.Connection, ns: int, *, where: Filter | None, after: int, limit: int) -> MemoryPage:
+def page(
+    connection: sa.Connection, ns: int, *, where: Filter | None, after: int, limit: int, embeddings: bool
+) -> MemoryPage:
     """Return a page of memories by key."""
-    statement = _select(embedding=False).where(memories.c.ns == ns, memories.c.key > after)
+    statement = _select(embedding=embeddings).where(memories.c.ns == ns, memories.c.key > after)
     if where is not None:
         statement = statement.where(filters.condition(where))
     rows = connection.execute(statement.order_by(memories.c.key).limit(limit + 1)).all()

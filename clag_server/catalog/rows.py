@@ -272,4 +272,6 @@ def namespace_from_row(row: sa.Row[*tuple[Any, ...]]) -> Namespace:
         name=row.name,
         embedder=EmbedderPin(row.embedder_name, row.embedder_fingerprint, row.embedder_dim),
         create_time_ns=row.create_time_ns,
+        next_cluster=row.next_cluster,
+        next_episode=row.next_episode,
     )

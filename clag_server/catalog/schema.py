@@ -60,12 +60,18 @@ namespaces = sa.Table(
     sa.Column("created", Int64, nullable=False),
     sa.Column("duplicates", Int64, nullable=False),
     sa.Column("rejected", Int64, nullable=False),
+    sa.Column("deleted", Int64, nullable=False),
     sa.Column("memories", Int64, nullable=False),
     sa.Column("placed", Int64, nullable=False),
     sa.Column("outbox_head", Int64, nullable=False),
+    sa.Column("next_cluster", Int64, nullable=False),
+    sa.Column("next_episode", Int64, nullable=False),
     sqlite_autoincrement=True,
 )
-"""Counts are kept here, in the transactions that change them, so that statistics never scan the memories."""
+"""Counts are kept here, in the transactions that change them, so that statistics never scan the memories.
+
+`next_cluster` and `next_episode` only grow: what was removed leaves its number to nobody.
+"""
 
 memories = sa.Table(
     "memories",

@@ -159,9 +159,13 @@ class SqliteCatalog:
         """Return memories by key."""
         return await self._read(lambda c: reads.by_keys(c, ns, keys, embeddings=embeddings))
 
-    async def list_memories(self, ns: int, *, where: Filter | None, after: int, limit: int) -> MemoryPage:
+    async def list_memories(
+        self, ns: int, *, where: Filter | None, after: int, limit: int, embeddings: bool = False
+    ) -> MemoryPage:
         """Return a page of memories."""
-        return await self._read(lambda c: reads.page(c, ns, where=where, after=after, limit=limit))
+        return await self._read(
+            lambda c: reads.page(c, ns, where=where, after=after, limit=limit, embeddings=embeddings)
+        )
 
     async def matching_keys(self, ns: int, where: Filter, *, limit: int) -> MatchingKeys:
         """Return embedded memories that match."""
@@ -202,6 +206,16 @@ class SqliteCatalog:
     async def revision(self) -> int:
         """Return the newest committed revision."""
         return await self._read(statistics.revision)
+
+    # --- can it write?
+    @property
+    def write_failure(self) -> str:
+        """Return why the last write failed on the disk or the file, "" when it did not."""
+        return self._writer.failure if self._writer is not None else "the catalog is not open"
+
+    async def probe_write(self) -> None:
+        """Write a page: an update that changes nothing would not reach the disk."""
+        await self._write(lambda tx: tx.next_revision())
 
     # --- the vector index's feed
     async def read_index_ops(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
@@ -280,9 +294,12 @@ def _ensure_namespace(tx: WriteTx, name: str, embedder: EmbedderPin) -> Namespac
                 created=0,
                 duplicates=0,
                 rejected=0,
+                deleted=0,
                 memories=0,
                 placed=0,
                 outbox_head=0,
+                next_cluster=1,
+                next_episode=1,
             )
         )
     namespace = reads.get_namespace(tx.connection, name)

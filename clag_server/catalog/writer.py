@@ -69,6 +69,8 @@ class GroupWriter:
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
+        self.failure = ""
+        """Why the newest write that met the disk failed there, "" when it did not."""
         self._thread = threading.Thread(target=self._run, name="catalog-writer", daemon=True)
         self._thread.start()
 
@@ -123,7 +125,9 @@ class GroupWriter:
                 last = self._take_more(transaction, group)
             transaction.save_numbers()
             self._driver.execute("COMMIT")
+            self.failure = _storage_failure(group)
         except _RolledBackError:
+            self.failure = _storage_failure(group)
             for job in group:
                 job.again = job.error is None
         except Exception as error:  # noqa: BLE001 (each caller of the group gets it)
@@ -132,6 +136,7 @@ class GroupWriter:
             _log.error("catalog commit failed", writes=len(group), error=str(failure))
             for job in group:
                 job.error = job.error or failure
+            self.failure = _storage_failure(group)
         return last
 
     def _take_more(self, transaction: WriteTx, group: list[_Job]) -> bool:
@@ -173,6 +178,11 @@ class GroupWriter:
                 self._driver.execute("ROLLBACK")
         except sqlite3.Error as error:
             _log.error("catalog rollback failed", error=str(error))
+
+
+def _storage_failure(group: Sequence[_Job]) -> str:
+    """Return what the disk refused a write of the group with; other errors are the callers' own."""
+    return next((str(job.error) for job in group if isinstance(job.error, StorageFailed)), "")
 
 
 def _resolve(group: Sequence[_Job]) -> None:

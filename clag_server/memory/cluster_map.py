@@ -17,9 +17,20 @@ from clag_server.types.memory import Vector
 
 
 class ClusterMap:
-    """Episodes by number, clusters by number, their centroids, and which episode each session has open."""
+    """Episodes by number, clusters by number, their centroids, and which episode each session has open.
 
-    def __init__(self, dim: int, episodes: Iterable[Episode], clusters: Iterable[Cluster]) -> None:
+    New ones are numbered from `next_episode` and `next_cluster` on: the catalog knows what was removed since.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        episodes: Iterable[Episode],
+        clusters: Iterable[Cluster],
+        *,
+        next_episode: int = 1,
+        next_cluster: int = 1,
+    ) -> None:
         self.dim = dim
         self.episodes: dict[int, Episode] = {}
         self.clusters: dict[int, Cluster] = {}
@@ -28,8 +39,8 @@ class ClusterMap:
         """Centroids of the active clusters that hold a closed episode: the candidates of routing."""
         self.open_episodes: dict[str, int] = {}
         self.cluster_episodes: dict[int, set[int]] = {}
-        self._next_episode = 1
-        self._next_cluster = 1
+        self._next_episode = next_episode
+        self._next_cluster = next_cluster
         for cluster in clusters:
             self.put_cluster(cluster)
         for episode in episodes:

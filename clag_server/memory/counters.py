@@ -6,6 +6,8 @@ import enum
 from collections import Counter
 from collections.abc import Mapping
 
+from clag_server.types.memory import FallbackCause
+
 
 class Outcome(enum.StrEnum):
     """What is counted."""
@@ -34,10 +36,20 @@ class Counters:
 
     def __init__(self) -> None:
         self._counts: Counter[Outcome] = Counter()
+        self._fallbacks: Counter[FallbackCause] = Counter()
 
     def add(self, outcome: Outcome, n: int = 1) -> None:
         """Count `n` more."""
         self._counts[outcome] += n
+
+    def add_fallback(self, outcome: Outcome, cause: FallbackCause) -> None:
+        """Count a decision or an annotation that was made without the SLM's word, and why."""
+        self._counts[outcome] += 1
+        self._fallbacks[cause] += 1
+
+    def fallbacks(self) -> Mapping[FallbackCause, int]:
+        """Return the fallbacks by cause, those that happened; their sum is that of the fallback outcomes."""
+        return dict(self._fallbacks)
 
     def snapshot(self) -> Mapping[str, int]:
         """Return all counts by name, zeros included."""

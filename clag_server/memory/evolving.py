@@ -134,7 +134,7 @@ class EvolveStage:
             if annotations[key].source is AnnotationSource.SLM:
                 counters.add(Outcome.SLM_ANNOTATIONS)
             if annotations[key].fallback is not FallbackCause.NONE:
-                counters.add(Outcome.ANNOTATION_FALLBACKS)
+                counters.add_fallback(Outcome.ANNOTATION_FALLBACKS, annotations[key].fallback)
 
 
 def _changes(

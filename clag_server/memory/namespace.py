@@ -49,9 +49,12 @@ class NamespaceState:
 
     async def load(self) -> None:
         """Mirror the catalog's episodes and clusters; the index is told to look at its outbox."""
+        numbers = await self.catalog.get_namespace(self.namespace.name)
         episodes = await self.catalog.episodes(self.ns)
         clusters = await self.catalog.clusters(self.ns)
-        self.map = ClusterMap(self.dim, episodes, clusters)
+        self.map = ClusterMap(
+            self.dim, episodes, clusters, next_episode=numbers.next_episode, next_cluster=numbers.next_cluster
+        )
         now = time.monotonic()
         self.last_seen = dict.fromkeys(self.map.open_episodes, now)
         self.index.notify(self.ns, self.dim)

@@ -13,7 +13,7 @@ from clag_server.catalog.api import MemoryPage, Namespace, NamespaceStats
 from clag_server.types.cluster import Cluster
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import Ack, AckLevel, IngestItem, IngestStages, StreamPosition, StreamTotals
-from clag_server.types.memory import Memory, NewMemory
+from clag_server.types.memory import FallbackCause, Memory, NewMemory
 from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 from clag_server.vectors.api import IndexStatus
 
@@ -40,13 +40,21 @@ class ClusterView:
 class SystemStats:
     """Counters of one namespace.
 
-    `outcomes` counts since the server started (deferred, slm_votes, slm_agreed,
-    annotation_fallbacks, quarantined, evolved, episodes_closed, clusters_born, clusters_split, ...).
+    `outcomes` and `fallbacks` count since the server started; `outcomes` are those of `memory.counters.Outcome`
+    by name. `profiles_due` are clusters whose profile waits to be written again.
     """
 
     namespace: Namespace
     rows: NamespaceStats
     outcomes: Mapping[str, int]
+    fallbacks: Mapping[FallbackCause, int]
+    profiles_due: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """The stores that all namespaces share: the vector index, and the bytes of the data directory."""
+
     index: IndexStatus
     bytes_on_disk: int
 
@@ -106,9 +114,16 @@ class MemoryService(Protocol):
         """Return the memory and the revision it was read at."""
 
     async def list_memories(
-        self, namespace: str, *, where: Filter | None, after: int, limit: int, fresh_revision: int
+        self,
+        namespace: str,
+        *,
+        where: Filter | None,
+        after: int,
+        limit: int,
+        fresh_revision: int,
+        embeddings: bool = False,
     ) -> tuple[MemoryPage, int]:
-        """Page through memories by key."""
+        """Page through memories by key; returns the page and the revision it was read at."""
 
     async def delete_memory(self, namespace: str, memory_id: str, *, etag: str, allow_missing: bool) -> int:
         """Delete a memory everywhere; returns the revision."""
@@ -127,3 +142,6 @@ class MemoryService(Protocol):
 
     async def stats(self, namespace: str) -> SystemStats:
         """Counters of a namespace or NotFound."""
+
+    async def store_stats(self) -> StoreStats:
+        """How the stores stand."""

@@ -16,9 +16,10 @@ from clag_server.memory.episode_cache import EpisodeCache
 from clag_server.memory.ingest import StreamSession
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.pipeline import NamespacePipeline
+from clag_server.memory.profiles import due
 from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.retrieving import Retrieval, Tools
-from clag_server.memory.service import ClusterView, Created, SystemStats
+from clag_server.memory.service import ClusterView, Created, StoreStats, SystemStats
 from clag_server.models.api import Embedder, ModelUnavailableError, SlmEngine, TokenCounter
 from clag_server.types.cluster import Cluster, ClusterState
 from clag_server.types.errors import ClagError, Draining, FieldViolation, InvalidField, NotFound
@@ -171,12 +172,22 @@ class MemorySystem:
         return await self._catalog.memory(known.ns, memory_id, embedding=embedding), revision
 
     async def list_memories(
-        self, namespace: str, *, where: Filter | None, after: int, limit: int, fresh_revision: int
+        self,
+        namespace: str,
+        *,
+        where: Filter | None,
+        after: int,
+        limit: int,
+        fresh_revision: int,
+        embeddings: bool = False,
     ) -> tuple[MemoryPage, int]:
-        """Page through memories by key."""
+        """Page through memories by key; returns the page and the revision it was read at."""
         known = await self._catalog.get_namespace(namespace)
         revision = await self._fresh(fresh_revision)
-        return await self._catalog.list_memories(known.ns, where=where, after=after, limit=limit), revision
+        page = await self._catalog.list_memories(
+            known.ns, where=where, after=after, limit=limit, embeddings=embeddings
+        )
+        return page, revision
 
     async def list_clusters(self, namespace: str, *, include_archived: bool) -> tuple[Sequence[ClusterView], int]:
         """All clusters, largest first."""
@@ -226,9 +237,13 @@ class MemorySystem:
             namespace=state.namespace,
             rows=rows,
             outcomes=state.counters.snapshot(),
-            index=self._index.status(),
-            bytes_on_disk=await asyncio.to_thread(self._bytes_on_disk),
+            fallbacks=state.counters.fallbacks(),
+            profiles_due=sum(due(cluster) for cluster in state.map.clusters.values()),
         )
+
+    async def store_stats(self) -> StoreStats:
+        """How the stores stand."""
+        return StoreStats(self._index.status(), await asyncio.to_thread(self._bytes_on_disk))
 
     # --- helpers
     async def _pipeline(self, name: str, *, create: bool, check: bool = True) -> NamespacePipeline:

@@ -90,4 +90,4 @@ class VoteStage:
         elif decision.decided_by is DecidedBy.DEFERRED:
             state.counters.add(Outcome.DEFERRED)
         elif decision.fallback is not FallbackCause.NONE:
-            state.counters.add(Outcome.VOTE_FALLBACKS)
+            state.counters.add_fallback(Outcome.VOTE_FALLBACKS, decision.fallback)

@@ -1,7 +1,7 @@
 """Structured logs on standard error: for people on a terminal, JSON elsewhere.
 
 Library loggers (gRPC, the migrations, the Milvus client) come out the same way. Fields that may hold what users
-remember are dropped above debug level, whoever logs them.
+remember are dropped above debug level, whoever logs them. Tracebacks show code, never the values of variables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def configure_logging(*, level: str, json: bool | None, stream: TextIO | None = 
     renderer: list[Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=out.isatty())]
+        # The renderer's own choice, where rich is installed, prints the local variables of every frame.
+        else [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(

@@ -11,7 +11,7 @@ from clag_server.types.memory import AttributeValue
 
 
 class FilterField(enum.StrEnum):
-    """Built-in fields that comparisons may name."""
+    """Built-in fields that comparisons may name: those of `clag.v1.FilterField`, by the same names."""
 
     MEMORY_ID = "memory_id"
     CLUSTER_ID = "cluster_id"
@@ -23,8 +23,13 @@ class FilterField(enum.StrEnum):
     TAG = "tag"
     EVENT_TIME = "event_time"
     CREATE_TIME = "create_time"
+    UPDATE_TIME = "update_time"
+    EXPIRE_TIME = "expire_time"
     IMPORTANCE = "importance"
     CONFIDENCE = "confidence"
+    TEXT = "text"
+    EPISODE_ID = "episode_id"
+    SUPERSEDED_BY = "superseded_by"
 
 
 class Operator(enum.StrEnum):

@@ -158,7 +158,8 @@ class IndexWorker:
                 return
             if not session.lost.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(session.lost.wait(), delay_s)
+                    async with asyncio.timeout(delay_s):
+                        await session.lost.wait()
                 delay_s = min(2 * delay_s, self._settings.max_retry_s)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -25,7 +25,14 @@ from tests.catalog import support
 NOW = support.NOW
 HOSTILE = ['") or true or ("', "x'] or id not in ['zzz", "../../../../victim", "a%", "a_", '"; drop table memories']
 
-TEXT_FIELDS = {FilterField.MEMORY_ID, FilterField.SESSION_ID, FilterField.SPEAKER, FilterField.TASK}
+TEXT_FIELDS = {
+    FilterField.MEMORY_ID,
+    FilterField.SESSION_ID,
+    FilterField.SPEAKER,
+    FilterField.TASK,
+    FilterField.TEXT,
+    FilterField.SUPERSEDED_BY,
+}
 
 texts = st.sampled_from(["", "a", "A", "ab", "abc", "猫", "1", "true", "é", '"q"', "[", *HOSTILE])
 numbers = st.one_of(
@@ -41,7 +48,9 @@ names = st.sampled_from(
 
 memories = st.builds(
     NewMemory,
-    text=st.just("x"),
+    text=texts,
+    memory_id=st.sampled_from(["", "m1", "m2", "m3"]),
+    supersedes=st.lists(st.sampled_from(["m1", "m2", "m3"]), max_size=2).map(tuple),
     kind=st.sampled_from(MemoryKind),
     task=texts,
     speaker=texts,
@@ -50,6 +59,7 @@ memories = st.builds(
     attributes=st.dictionaries(names, values, max_size=4),
     importance=st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])),
     event_time_ns=st.one_of(st.none(), st.integers(-3, 3)),
+    expire_time_ns=st.one_of(st.none(), st.integers(-3, 3)),
 )
 
 operand = st.one_of(values, st.none(), st.lists(st.one_of(texts, numbers, st.booleans()), max_size=3).map(tuple))
@@ -121,8 +131,13 @@ def field_of(where: Comparison, memory: Memory) -> AttributeValue | None:
         FilterField.STATE: int(memory.state),
         FilterField.EVENT_TIME: memory.event_time_ns,
         FilterField.CREATE_TIME: memory.create_time_ns,
+        FilterField.UPDATE_TIME: memory.update_time_ns,
+        FilterField.EXPIRE_TIME: memory.expire_time_ns,
         FilterField.IMPORTANCE: memory.importance,
         FilterField.CONFIDENCE: memory.confidence,
+        FilterField.TEXT: memory.text or None,
+        FilterField.EPISODE_ID: memory.episode,
+        FilterField.SUPERSEDED_BY: memory.superseded_by or None,
     }
     return stored[where.field]
 
@@ -155,13 +170,24 @@ def sort_of(value: object) -> type:
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
+async def place_some(catalog: Catalog, ns: int, keys: list[int]) -> None:
+    """Put memories into cluster 1 and episode 2; the others have neither."""
+    plan = PlacementPlan(
+        clusters=[support.cluster(1, count=len(keys))],
+        episodes=[support.episode(2, 1, [support.unit(key) for key in keys], is_open=True)],
+        placements=[support.placement(key, 1, 2) for key in keys],
+    )
+    await catalog.apply_plan(ns, plan, now_ns=NOW + 1)
+
+
 async def assert_same(items: list[NewMemory], wheres: list[Filter]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         catalog = SqliteCatalog(Path(folder) / "catalog.db", readers=1)
         await catalog.open()
         try:
             ns = (await support.namespace(catalog)).ns
-            await support.store(catalog, ns, items)
+            stored = await support.store(catalog, ns, items)
+            await place_some(catalog, ns, [item.key for item in stored if item.key is not None][::2])
             everything = (await catalog.list_memories(ns, where=None, after=0, limit=1000)).memories
             for where in wheres:
                 found = (await catalog.list_memories(ns, where=where, after=0, limit=1000)).memories

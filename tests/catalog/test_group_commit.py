@@ -207,6 +207,12 @@ async def test_a_disk_that_takes_no_more_bytes_loses_nothing(tmp_path: Path) -> 
     with largest_file(2_000_000):
         acked = await fill(store, ns)
         assert await texts(store, ns) == acked
+        assert store.write_failure
+        with pytest.raises(StorageFailed):
+            await store.probe_write()
+        assert store.write_failure
+    await store.probe_write()
+    assert store.write_failure == ""
     await store.append(ns, [big("room again")], first_seq=1, stream=None, now_ns=NOW)
     await store.close()
     await store.open()

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clag_server.catalog.api import Catalog, Evolution
-from clag_server.types.cluster import Cluster, Move, PlacementPlan
+from clag_server.catalog.api import Catalog, Evolution, Waiting
+from clag_server.types.cluster import Cluster, ClusterState, Move, PlacementPlan
 from clag_server.types.errors import EtagMismatch, NotFound
 from clag_server.types.memory import Link, LinkKind, MemoryState, NewMemory
 from tests.catalog import support
@@ -254,3 +254,37 @@ async def test_placements_are_paged_by_id(catalog: Catalog, ns: int) -> None:
     rest = await catalog.current_placements(ns, after=ids[3], limit=2)
     assert [op.placement_id for op in rest] == ids[4:6]
     assert await catalog.keys_of_placements(ns, [max(ids) + 1]) == {}
+
+
+async def test_a_number_of_a_removed_cluster_or_episode_is_never_the_next_one(reopen: Reopen) -> None:
+    catalog = await reopen()
+    namespace = await support.namespace(catalog)
+    assert (namespace.next_cluster, namespace.next_episode) == (1, 1)
+    await organized(catalog, namespace.ns)
+    await catalog.put_clusters(namespace.ns, [support.cluster(9, count=0)])
+    await catalog.apply_plan(namespace.ns, PlacementPlan(removed_clusters=[9]), now_ns=NOW)
+    for number in (6, 7, 8):  # the whole of episode 3, then the episode itself
+        await catalog.delete(namespace.ns, f"m-{number}", etag="", now_ns=NOW)
+    await catalog.apply_plan(namespace.ns, PlacementPlan(removed_clusters=[2]), now_ns=NOW)
+    catalog = await reopen()
+    assert [c.cluster for c in await catalog.clusters(namespace.ns)] == [1]
+    assert [e.episode for e in await catalog.episodes(namespace.ns)] == [1, 2]
+    again = await catalog.get_namespace(namespace.name)
+    assert (again.next_cluster, again.next_episode) == (10, 4)
+
+
+async def test_statistics_count_what_is_open_archived_and_deleted_and_name_who_waits(
+    catalog: Catalog, ns: int
+) -> None:
+    keys = await organized(catalog, ns)
+    archived = replace(support.cluster(3, count=0), state=ClusterState.ARCHIVED)
+    await catalog.put_clusters(ns, [archived])
+    await catalog.delete(ns, "m-0", etag="", now_ns=NOW)
+    await catalog.record_failure(ns, [keys[1]], error="an older reason", max_attempts=9, not_before_ns=NOW + 1)
+    await catalog.record_failure(ns, [keys[2]], error="the newest reason", max_attempts=9, not_before_ns=NOW + 2)
+    stats = await catalog.stats(ns)
+    assert (stats.clusters, stats.archived_clusters) == (2, 1)
+    assert (stats.episodes, stats.open_episodes) == (3, 1)
+    assert (stats.created, stats.deleted, stats.placed, stats.share) == (9, 1, 8, 1.0)
+    assert stats.waiting[MemoryState.EMBEDDED] == Waiting(2, NOW, "the newest reason")
+    assert stats.waiting[MemoryState.STORED] == Waiting()

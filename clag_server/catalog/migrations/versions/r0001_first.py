@@ -37,9 +37,12 @@ def upgrade() -> None:
         sa.Column("created", _INT64, nullable=False),
         sa.Column("duplicates", _INT64, nullable=False),
         sa.Column("rejected", _INT64, nullable=False),
+        sa.Column("deleted", _INT64, nullable=False),
         sa.Column("memories", _INT64, nullable=False),
         sa.Column("placed", _INT64, nullable=False),
         sa.Column("outbox_head", _INT64, nullable=False),
+        sa.Column("next_cluster", _INT64, nullable=False),
+        sa.Column("next_episode", _INT64, nullable=False),
         sqlite_autoincrement=True,
     )
     op.create_table(

@@ -1748,10 +1748,10 @@ class StageBacklog(_message.Message):
     retrying: _builtins.int
     """Tasks among them that failed and will be tried again."""
     last_error: _builtins.str
-    """Why the last one failed; empty when none did."""
+    """Why the last of those to be tried again failed; empty when there is none."""
     @_builtins.property
     def oldest_age(self) -> _duration_pb2.Duration:
-        """How long the oldest has waited."""
+        """How long the oldest has waited; unset when none waits, or for stages that do not know."""
 
     def __init__(
         self,
@@ -1784,7 +1784,7 @@ class IndexStatus(_message.Message):
     state: Global___IndexState.ValueType
     """Its state."""
     rows: _builtins.int
-    """Rows in it."""
+    """Rows that it answers for, those included that it has not applied yet."""
     rebuild_done: _builtins.int
     """Rows that a rebuild has done."""
     rebuild_total: _builtins.int
@@ -1810,8 +1810,11 @@ Global___IndexStatus: _TypeAlias = IndexStatus  # noqa: Y015
 
 @_typing.final
 class OutcomeCounters(_message.Message):
-    """OutcomeCounters counts outcomes since the namespace was created (server: over all namespaces).
-    created + duplicate + rejected is every item that was ever received.
+    """OutcomeCounters counts outcomes (server: over all namespaces). created, duplicate, rejected and
+    deleted are kept since the namespace was created: created + duplicate + rejected is every item
+    that a stream or CreateMemory ever took (items below a stream's watermark are not counted again,
+    nor is a repeated request id), and created - deleted is what there is. Those of the SLM are kept
+    since the server started.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1832,15 +1835,17 @@ class OutcomeCounters(_message.Message):
     rejected: _builtins.int
     """Items that broke a rule."""
     deferred: _builtins.int
-    """Routing decisions made without the SLM because it was away."""
+    """Routing decisions made without the SLM because it was away; it is asked again when it is back."""
     quarantined: _builtins.int
-    """Memories quarantined."""
+    """Memories that are quarantined now."""
     deleted: _builtins.int
-    """Memories deleted or expired."""
+    """Memories deleted, or swept after they expired."""
     slm_requests: _builtins.int
-    """Decisions and annotations that the SLM was asked for."""
+    """Decisions and annotations that were to be made by the SLM and are made, by it or without it."""
     slm_fallbacks: _builtins.int
-    """Those of them that fell back, in all."""
+    """Those of them that were made without it, in all. A vote that was given and has no weight
+    (NOT_TRUSTED) is not among them.
+    """
     @_builtins.property
     def fallbacks(self) -> _containers.RepeatedCompositeFieldContainer[Global___FallbackCount]:
         """Those that fell back, by cause."""
@@ -1922,7 +1927,7 @@ class GetStatsResponse(_message.Message):
     open_episodes: _builtins.int
     """Episodes that are still open."""
     bytes_on_disk: _builtins.int
-    """Bytes of the data directory (server), or an estimate of the namespace's share."""
+    """Bytes of the data directory (server), or an estimate of the namespace's share, by its memories."""
     namespaces: _builtins.int
     """Namespaces; 1 for a namespace."""
     open_streams: _builtins.int
@@ -1941,7 +1946,7 @@ class GetStatsResponse(_message.Message):
 
     @_builtins.property
     def outcomes(self) -> Global___OutcomeCounters:
-        """Outcomes since creation."""
+        """Outcomes."""
 
     @_builtins.property
     def revision(self) -> _types_pb2.Revision:

@@ -223,6 +223,11 @@ class AdminServiceServicer(object):
 
     def GetStats(self, request, context):
         """GetStats reads counters of a namespace or of the whole server.
+
+        The standard health service knows SERVING and NOT_SERVING only. MemoryService is NOT_SERVING
+        while nothing can be stored (the disk is full or failed) and while there is no embedder. What
+        works with less is said here and by GetServerInfo, with the reason: an index that is away
+        (index), an SLM that is away (slm of GetServerInfo; outcomes.deferred, outcomes.fallbacks).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

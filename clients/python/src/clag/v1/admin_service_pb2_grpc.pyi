@@ -66,7 +66,13 @@ class AdminServiceStub:
     Import: _grpc.StreamStreamMultiCallable[_admin_service_pb2.ImportRequest, _admin_service_pb2.ImportResponse]
     """Import loads exported records; framed, acked and resumed like MemoryService.Ingest."""
     GetStats: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetStatsRequest, _admin_service_pb2.GetStatsResponse]
-    """GetStats reads counters of a namespace or of the whole server."""
+    """GetStats reads counters of a namespace or of the whole server.
+
+    The standard health service knows SERVING and NOT_SERVING only. MemoryService is NOT_SERVING
+    while nothing can be stored (the disk is full or failed) and while there is no embedder. What
+    works with less is said here and by GetServerInfo, with the reason: an index that is away
+    (index), an SLM that is away (slm of GetServerInfo; outcomes.deferred, outcomes.fallbacks).
+    """
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]
     """GetServerInfo reads version, capabilities, limits and models."""
 
@@ -108,7 +114,13 @@ class AdminServiceAsyncStub(AdminServiceStub):
     Import: _aio.StreamStreamMultiCallable[_admin_service_pb2.ImportRequest, _admin_service_pb2.ImportResponse]  # type: ignore[assignment]
     """Import loads exported records; framed, acked and resumed like MemoryService.Ingest."""
     GetStats: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetStatsRequest, _admin_service_pb2.GetStatsResponse]  # type: ignore[assignment]
-    """GetStats reads counters of a namespace or of the whole server."""
+    """GetStats reads counters of a namespace or of the whole server.
+
+    The standard health service knows SERVING and NOT_SERVING only. MemoryService is NOT_SERVING
+    while nothing can be stored (the disk is full or failed) and while there is no embedder. What
+    works with less is said here and by GetServerInfo, with the reason: an index that is away
+    (index), an SLM that is away (slm of GetServerInfo; outcomes.deferred, outcomes.fallbacks).
+    """
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
     """GetServerInfo reads version, capabilities, limits and models."""
 
@@ -237,7 +249,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetStatsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetStatsResponse, _abc.Awaitable[_admin_service_pb2.GetStatsResponse]]:
-        """GetStats reads counters of a namespace or of the whole server."""
+        """GetStats reads counters of a namespace or of the whole server.
+
+        The standard health service knows SERVING and NOT_SERVING only. MemoryService is NOT_SERVING
+        while nothing can be stored (the disk is full or failed) and while there is no embedder. What
+        works with less is said here and by GetServerInfo, with the reason: an index that is away
+        (index), an SLM that is away (slm of GetServerInfo; outcomes.deferred, outcomes.fallbacks).
+        """
 
     @_abc_1.abstractmethod
     def GetServerInfo(

@@ -163,14 +163,16 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetMemory(self, request, context):
-        """GetMemory reads one memory. NOT_FOUND when there is none or it has expired.
+        """GetMemory reads one memory. NOT_FOUND when there is none. An expired memory can be read until
+        the sweep of expired memories deletes it; this release has none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListMemories(self, request, context):
-        """ListMemories pages through the memories of a namespace in order of arrival.
+        """ListMemories pages through the memories of a namespace in order of arrival, expired ones that
+        are not swept yet included; a filter on EXPIRE_TIME leaves them out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

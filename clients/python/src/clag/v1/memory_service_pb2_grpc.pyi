@@ -60,9 +60,13 @@ class MemoryServiceStub:
     memory that is there and says duplicate.
     """
     GetMemory: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.GetMemoryRequest, _memory_service_pb2.GetMemoryResponse]
-    """GetMemory reads one memory. NOT_FOUND when there is none or it has expired."""
+    """GetMemory reads one memory. NOT_FOUND when there is none. An expired memory can be read until
+    the sweep of expired memories deletes it; this release has none.
+    """
     ListMemories: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoriesRequest, _memory_service_pb2.ListMemoriesResponse]
-    """ListMemories pages through the memories of a namespace in order of arrival."""
+    """ListMemories pages through the memories of a namespace in order of arrival, expired ones that
+    are not swept yet included; a filter on EXPIRE_TIME leaves them out.
+    """
     UpdateMemory: _grpc.UnaryUnaryMultiCallable[_memory_service_pb2.UpdateMemoryRequest, _memory_service_pb2.UpdateMemoryResponse]
     """UpdateMemory changes the masked fields and leaves the others as they are. New text is
     embedded, routed and evolved again.
@@ -116,9 +120,13 @@ class MemoryServiceAsyncStub(MemoryServiceStub):
     memory that is there and says duplicate.
     """
     GetMemory: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.GetMemoryRequest, _memory_service_pb2.GetMemoryResponse]  # type: ignore[assignment]
-    """GetMemory reads one memory. NOT_FOUND when there is none or it has expired."""
+    """GetMemory reads one memory. NOT_FOUND when there is none. An expired memory can be read until
+    the sweep of expired memories deletes it; this release has none.
+    """
     ListMemories: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.ListMemoriesRequest, _memory_service_pb2.ListMemoriesResponse]  # type: ignore[assignment]
-    """ListMemories pages through the memories of a namespace in order of arrival."""
+    """ListMemories pages through the memories of a namespace in order of arrival, expired ones that
+    are not swept yet included; a filter on EXPIRE_TIME leaves them out.
+    """
     UpdateMemory: _aio.UnaryUnaryMultiCallable[_memory_service_pb2.UpdateMemoryRequest, _memory_service_pb2.UpdateMemoryResponse]  # type: ignore[assignment]
     """UpdateMemory changes the masked fields and leaves the others as they are. New text is
     embedded, routed and evolved again.
@@ -211,7 +219,9 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.GetMemoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.GetMemoryResponse, _abc.Awaitable[_memory_service_pb2.GetMemoryResponse]]:
-        """GetMemory reads one memory. NOT_FOUND when there is none or it has expired."""
+        """GetMemory reads one memory. NOT_FOUND when there is none. An expired memory can be read until
+        the sweep of expired memories deletes it; this release has none.
+        """
 
     @_abc_1.abstractmethod
     def ListMemories(
@@ -219,7 +229,9 @@ class MemoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _memory_service_pb2.ListMemoriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_memory_service_pb2.ListMemoriesResponse, _abc.Awaitable[_memory_service_pb2.ListMemoriesResponse]]:
-        """ListMemories pages through the memories of a namespace in order of arrival."""
+        """ListMemories pages through the memories of a namespace in order of arrival, expired ones that
+        are not swept yet included; a filter on EXPIRE_TIME leaves them out.
+        """
 
     @_abc_1.abstractmethod
     def UpdateMemory(

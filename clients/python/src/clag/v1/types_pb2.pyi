@@ -334,7 +334,9 @@ class _FilterFieldEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FilterFie
     FILTER_FIELD_MEMORY_ID: _FilterField.ValueType  # 14
     """Memory.memory_id; compares with a string."""
     FILTER_FIELD_TEXT: _FilterField.ValueType  # 15
-    """Memory.text; only CONTAINS, a plain substring, case-sensitive."""
+    """Memory.text; only CONTAINS, a plain substring, case-sensitive; another operator is
+    INVALID_ARGUMENT.
+    """
     FILTER_FIELD_EPISODE_ID: _FilterField.ValueType  # 16
     """Memory.episode_id; compares with a string."""
     FILTER_FIELD_SUPERSEDED_BY: _FilterField.ValueType  # 17
@@ -374,7 +376,9 @@ FILTER_FIELD_CLUSTER_ID: FilterField.ValueType  # 13
 FILTER_FIELD_MEMORY_ID: FilterField.ValueType  # 14
 """Memory.memory_id; compares with a string."""
 FILTER_FIELD_TEXT: FilterField.ValueType  # 15
-"""Memory.text; only CONTAINS, a plain substring, case-sensitive."""
+"""Memory.text; only CONTAINS, a plain substring, case-sensitive; another operator is
+INVALID_ARGUMENT.
+"""
 FILTER_FIELD_EPISODE_ID: FilterField.ValueType  # 16
 """Memory.episode_id; compares with a string."""
 FILTER_FIELD_SUPERSEDED_BY: FilterField.ValueType  # 17
@@ -974,7 +978,7 @@ class Memory(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it is to be forgotten; unset means never."""
+        """When it is to be forgotten; unset means never. An expired memory is not retrieved."""
 
     @_builtins.property
     def supersedes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1133,8 +1137,9 @@ class MemoryInput(_message.Message):
 
     @_builtins.property
     def expire_time(self) -> _timestamp_pb2.Timestamp:
-        """When it is to be forgotten, years 1678 to 2261; unset is never. A time in the past is
-        accepted and the memory expires at once.
+        """When it is to be forgotten, years 1678 to 2261; unset is never. From then on it is not
+        retrieved any more; it can be read and listed until the sweep of expired memories deletes it. A
+        time in the past is accepted and the memory expires at once.
         """
 
     @_builtins.property
