@@ -72,3 +72,17 @@ class CentroidTable:
         numbers, cosines = self.scores(vector)
         order = np.lexsort((numbers, -cosines))[:limit]
         return [(int(numbers[i]), float(cosines[i])) for i in order]
+
+    def nearest_centred(self, vector: Vector, center: Vector, limit: int) -> list[tuple[int, float]]:
+        """Return up to `limit` (number, cosine), best first, of the angles seen from `center` (dim,).
+
+        Memories of one agent share much (its name, its place, its way of speaking), so all plain cosines are
+        high; seen from the common center, only what differs counts.
+        """
+        n = len(self._row_of)
+        rows = self._matrix[:n] - center
+        query = unit(vector - center)
+        cosines = (rows @ query) / np.maximum(np.linalg.norm(rows, axis=1), 1e-6)
+        numbers = self._numbers[:n]
+        order = np.lexsort((numbers, -cosines))[:limit]
+        return [(int(numbers[i]), float(cosines[i])) for i in order]

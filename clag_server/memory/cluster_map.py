@@ -37,6 +37,9 @@ class ClusterMap:
         self.episode_centroids = CentroidTable(dim)
         self.routable = CentroidTable(dim)
         """Centroids of the active clusters that hold a closed episode: the candidates of routing."""
+        self.memory_count = 0
+        """Embedded memories of the namespace."""
+        self._memory_sum = np.zeros(dim, dtype=np.float32)
         self.open_episodes: dict[str, int] = {}
         self.cluster_episodes: dict[int, set[int]] = {}
         self._next_episode = next_episode
@@ -45,11 +48,6 @@ class ClusterMap:
             self.put_cluster(cluster)
         for episode in episodes:
             self.put_episode(episode)
-
-    @property
-    def memory_count(self) -> int:
-        """Embedded memories of the namespace."""
-        return sum(cluster.memory_count for cluster in self.clusters.values())
 
     def new_episode(self, session_id: str, cluster: int, position: int, time_ns: int) -> Episode:
         """Open an episode of a session in a cluster, without members yet."""
@@ -91,6 +89,11 @@ class ClusterMap:
     def put_episode(self, episode: Episode) -> None:
         """Set an episode as it now is."""
         old = self.episodes.get(episode.episode)
+        self._memory_sum += episode.vector_sum
+        self.memory_count += episode.memory_count
+        if old is not None:
+            self._memory_sum -= old.vector_sum
+            self.memory_count -= old.memory_count
         if old is not None and old.cluster != episode.cluster:
             self.cluster_episodes.get(old.cluster, set()).discard(episode.episode)
         self.episodes[episode.episode] = episode
@@ -117,6 +120,8 @@ class ClusterMap:
         episode = self.episodes.pop(number, None)
         if episode is None:
             return
+        self._memory_sum -= episode.vector_sum
+        self.memory_count -= episode.memory_count
         self.cluster_episodes.get(episode.cluster, set()).discard(number)
         self.episode_centroids.remove(number)
         if self.open_episodes.get(episode.session_id) == number:
@@ -143,6 +148,24 @@ class ClusterMap:
                 closed_episodes=cluster.closed_episodes + sign,
             )
         )
+
+    def episode_center(self, prior: float) -> Vector:
+        """Return what closed episodes have in common (dim,): their mean centroid.
+
+        With few episodes the mean is one of them rather than what is common, so it is drawn towards zero:
+        `prior` episodes of nothing are averaged in.
+        """
+        total = np.zeros(self.dim, dtype=np.float32)
+        episodes = 0
+        for cluster in self.clusters.values():
+            total += cluster.vector_sum
+            episodes += cluster.closed_episodes
+        return (total / (episodes + prior)).astype(np.float32)
+
+    def memory_center(self, prior: float) -> Vector:
+        """Return what memories have in common (dim,): their mean, with `prior` memories of nothing averaged in."""
+        center: Vector = (self._memory_sum / (self.memory_count + prior)).astype(np.float32)
+        return center
 
     def centroid(self, number: int) -> Vector:
         """Return a cluster's unit centroid (dim,): of its closed episodes, else of its open ones."""

@@ -38,9 +38,14 @@ class OrganizeConfig:
 
     Attributes:
         episode_max: Members at which an episode closes. Measured best near 20 on chat.
-        episode_cosine: A memory whose cosine to the open episode's centroid is lower starts a new episode.
+        episode_cosine: A memory whose cosine to the open episode's mean, seen from what all memories have in
+            common, is lower starts a new episode.
+        episode_center_prior: Memories of nothing averaged into what all have in common; above 0. It keeps the
+            first memories of a namespace from being taken for what is common.
         episode_idle_s: An open episode without a new member for so long is closed.
-        cluster_cosine: A closed episode nearer than this to a cluster joins it; else a cluster is born.
+        cluster_cosine: A closed episode nearer than this to a cluster, seen from what all episodes have in
+            common, joins it; else a cluster is born. Lower gives fewer, larger clusters.
+        cluster_center_prior: Episodes of nothing averaged into what all have in common; above 0.
         cluster_max: Memories above which a cluster splits in two (the paper's bound).
         candidates: Clusters, nearest first, that the SLM weighs.
         annotate: Who writes context, keywords and tags: "terms" (deterministic, from the most distinctive terms)
@@ -55,9 +60,11 @@ class OrganizeConfig:
     """
 
     episode_max: int = 20
-    episode_cosine: float = 0.30
+    episode_cosine: float = 0.10
     episode_idle_s: float = 60.0
-    cluster_cosine: float = 0.45
+    cluster_cosine: float = 0.25
+    cluster_center_prior: float = 10.0
+    episode_center_prior: float = 50.0
     cluster_max: int = 300
     candidates: int = 5
     annotate: str = "terms"

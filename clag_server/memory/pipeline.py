@@ -186,6 +186,8 @@ class NamespacePipeline:
         state = self.state
         waiting = sorted(number for number, cluster in state.map.clusters.items() if due(cluster))
         for number in waiting[:_PROFILES_PER_ROUND]:
+            if number not in state.map.clusters:
+                continue  # it was merged away while another profile was written
             members = await sample(state.catalog, state.ns, state.map, number)
             async with state.lock:
                 cluster = state.map.clusters.get(number)

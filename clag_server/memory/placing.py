@@ -39,6 +39,7 @@ class Placer:
         self._map = cluster_map
         self._config = config
         self._now_ns = now_ns
+        self._center = cluster_map.episode_center(config.cluster_center_prior)
         self._touched_episodes: dict[int, None] = {}
         self._touched_clusters: dict[int, None] = {}
         self._placements: list[Placement] = []
@@ -114,7 +115,7 @@ class Placer:
                 channel=None,
                 combined=cosine,
             )
-            for number, cosine in self._map.routable.nearest(vector, self._config.candidates)
+            for number, cosine in self._map.routable.nearest_centred(vector, self._center, self._config.candidates)
         )
 
     def plan(self) -> PlacementPlan:
@@ -157,13 +158,13 @@ class Placer:
         number = self._map.open_episodes.get(memory.session_id)
         if number is not None:
             episode = self._map.episodes[number]
-            cosine = float(unit(episode.vector_sum) @ vector)
+            cosine = self._likeness(episode, vector)
             if cosine >= self._config.episode_cosine:
                 reason = f"follows in its session's open episode (cosine {cosine:.2f})"
                 return episode, self._decision(self.candidates(vector), reason, provisional=True)
             self.close(number, f"the next memory has another topic (cosine {cosine:.2f})")
         candidates = self.candidates(vector)
-        if candidates and candidates[0].cosine >= self._config.episode_cosine:
+        if candidates and candidates[0].cosine >= self._config.cluster_cosine:
             cluster, founded = self._map.clusters[candidates[0].cluster], False
             reason = f"starts an episode; nearest cluster so far (cosine {candidates[0].cosine:.2f})"
         else:
@@ -171,6 +172,12 @@ class Placer:
             reason = "starts an episode; no cluster is near, a new one is born"
         episode = self._map.new_episode(memory.session_id, cluster.cluster, memory.session_position, self._now_ns)
         return episode, self._decision(candidates, reason, provisional=True, founded=founded)
+
+    def _likeness(self, episode: Episode, vector: Vector) -> float:
+        """Return the cosine of a memory and an episode's mean, seen from what all memories have in common."""
+        center = self._map.memory_center(self._config.episode_center_prior)
+        mean: Vector = (episode.vector_sum / max(episode.memory_count, 1)).astype(np.float32)
+        return float(unit(mean - center) @ unit(vector - center))
 
     def _target(
         self, episode: Episode, source: Cluster, candidates: Sequence[RoutingCandidate], why: str
