@@ -65,7 +65,7 @@ async def profile(
     frequency, documents = await catalog.document_frequency(ns, list(counts))
     # A term that only one memory of a larger cluster has says little about the cluster.
     common = {term: n for term, n in counts.items() if n > 1} if len(texts) > 3 else dict(counts)
-    terms = distinctive(common or counts, frequency, documents, limit=4 * _TAGS)
+    terms = distinctive(common or counts, frequency, documents, limit=4 * _TAGS, own=True)
     words = written(terms, texts, limit=2 * _TAGS)
     return replace(
         cluster,

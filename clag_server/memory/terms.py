@@ -23,7 +23,12 @@ def term_candidates(text: str) -> Counter[str]:
 
 
 def distinctive(
-    counts: Mapping[str, int], document_frequency: Mapping[str, int], documents: int, *, limit: int
+    counts: Mapping[str, int],
+    document_frequency: Mapping[str, int],
+    documents: int,
+    *,
+    limit: int,
+    own: bool = False,
 ) -> list[str]:
     """Return the tokens with the highest (1 + log tf) * idf, best first, ties alphabetically.
 
@@ -32,12 +37,15 @@ def distinctive(
         document_frequency: Memories that hold the token, over the namespace.
         documents: Memories in the namespace.
         limit: How many tokens to return.
+        own: Weigh each token also by the share of its memories that are counted: for a cluster, which words are
+            its own rather than merely frequent (class-based TF-IDF).
     """
     documents = max(documents, 1)
 
     def weight(token: str) -> float:
         frequency = min(max(document_frequency.get(token, 0), 1), documents)
-        return (1 + math.log(counts[token])) * math.log(1 + documents / frequency)
+        share = min(1.0, counts[token] / frequency) if own else 1.0
+        return share * (1 + math.log(counts[token])) * math.log(1 + documents / frequency)
 
     return sorted(counts, key=lambda token: (-weight(token), token))[:limit]
 
