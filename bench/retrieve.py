@@ -1,6 +1,7 @@
 """Retrieval over the socket, against what it cannot do without: embedding the query and searching three partitions.
 
-Goal (design, section 8): two-stage p50 at most twice that.
+Goal (design, section 8): two-stage p50 at most twice that. No SLM runs meanwhile: how questions fare beside its work
+is the business of the engine's own benchmark.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ async def main(*, quick: bool) -> None:
     rounds = 3 if quick else 15
     asked = questions()
     with temporary_root() as root:
-        async with running_server(root) as server:
+        async with running_server(root, {"models.slm": ""}) as server:
             await stream(server.address, "bench", inputs(count, embeddings=False), pb.ACK_LEVEL_ORGANIZED)
             async with AsyncClient(server.address) as client:
 

@@ -40,6 +40,7 @@ from clag_server.types.retrieval import (
     SearchSpace,
     SlmUse,
 )
+from clag_server.vectors.api import VectorHits
 
 _FILTER_LIMIT = 1_000_000
 _GLOBAL_DENSE = 1000
@@ -80,6 +81,26 @@ class Retrieval:
         self._lexical = {int(k): float(s) for k, s in zip(hits.keys, hits.scores, strict=True)}
         embedded = time.perf_counter()
 
+        # The net's search needs only the vector: it runs beside stage one and the reading of the picked episodes.
+        searching = asyncio.create_task(self._search(vector, everywhere=query.mode is RetrieveMode.GLOBAL))
+        try:
+            async for stage in self._ranked(vector, hits, revision, searching, started=started, embedded=embedded):
+                yield stage
+        finally:
+            searching.cancel()
+
+    async def _ranked(
+        self,
+        vector: Vector,
+        hits: LexicalHits,
+        revision: int,
+        searching: asyncio.Task[VectorHits | None],
+        *,
+        started: float,
+        embedded: float,
+    ) -> AsyncIterator[RetrieveStage]:
+        """Yield the stages that follow from the query's vector and words."""
+        query, state = self._query, self._state
         scored = self._score(vector, hits)
         two_stage = query.mode is RetrieveMode.TWO_STAGE
         total = int(scored.sizes.sum())
@@ -94,7 +115,7 @@ class Retrieval:
         selected = time.perf_counter()
 
         inside = await self._tools.cache.members(state.ns, state.map, [int(e) for e in scored.episodes[picked]])
-        net = await self._net(vector, hits, inside.keys, everywhere=not two_stage)
+        net = await self._net(await searching, hits, inside.keys, everywhere=not two_stage)
         members = self._permit(concatenate([part for part in (inside, net) if len(part.keys)]))
         words = np.array([self._lexical.get(int(key), 0.0) for key in members.keys], dtype=np.float64)
         ranked = rank(members, vector, words, self._config, use_episodes=two_stage)
@@ -183,21 +204,27 @@ class Retrieval:
             return False
         return self._query.include_archived or cluster.state is ClusterState.ACTIVE
 
+    async def _search(self, vector: Vector, *, everywhere: bool) -> VectorHits | None:
+        """Search the nearest partitions, or the whole namespace; None when there is no vector to search with."""
+        state, config = self._state, self._config
+        if not vector.any():
+            return None
+        clusters = None
+        if not everywhere:
+            clusters = [n for n, _ in state.map.routable.nearest(vector, config.net_partitions)]
+            clusters += [n for n, c in state.map.clusters.items() if c.closed_episodes == 0]
+        # Under a filter most hits may not be permitted: look deeper.
+        limit = _GLOBAL_DENSE if everywhere or self._allowed is not None else config.net
+        return await state.index.search(state.ns, clusters, vector, limit=limit)
+
     async def _net(
-        self, vector: Vector, hits: LexicalHits, inside: NDArray[np.int64], *, everywhere: bool
+        self, found: VectorHits | None, hits: LexicalHits, inside: NDArray[np.int64], *, everywhere: bool
     ) -> EpisodeMembers:
         """Return the best dense and lexical matches outside the picked episodes."""
-        state, config = self._state, self._config
-        size = _GLOBAL_DENSE if everywhere else config.net
+        state = self._state
+        size = _GLOBAL_DENSE if everywhere else self._config.net
         keys: list[int] = [int(k) for k in hits.keys[self._permitted(hits.keys)][:size]]
-        if vector.any():
-            clusters = None
-            if not everywhere:
-                clusters = [n for n, _ in state.map.routable.nearest(vector, config.net_partitions)]
-                clusters += [n for n, c in state.map.clusters.items() if c.closed_episodes == 0]
-            # Under a filter most hits may not be permitted: look deeper.
-            limit = size if self._allowed is None else max(size, _GLOBAL_DENSE)
-            found = await state.index.search(state.ns, clusters, vector, limit=limit)
+        if found is not None:
             if not found.complete:
                 detail = "some partitions of the vector index could not be searched"
                 self._degraded.append(Degradation(DegradationKind.INDEX_REBUILDING, detail))
