@@ -24,6 +24,7 @@ from clag_server.api.convert_values import (
 )
 from clag_server.api.paging import page_token, resume_after, resume_after_number, scope_of
 from clag_server.types.errors import InvalidField
+from clag_server.types.filters import Comparison, FilterField, Operator
 from clag_server.types.memory import AttributeValue
 
 times = st.integers(-(2**63), 2**63 - 1)
@@ -119,6 +120,10 @@ def test_filters_are_bounded_in_depth_and_size_with_the_limit_named() -> None:
         ("SPEAKER", "EQ", types_pb2.AttributeValue(int_value=3)),
         ("SPEAKER", "IN", types_pb2.AttributeValue(string_value="anna")),
         ("EVENT_TIME", "LT", types_pb2.AttributeValue(int_value=3)),
+        ("EXPIRE_TIME", "LT", types_pb2.AttributeValue(string_value="soon")),
+        ("EPISODE_ID", "EQ", types_pb2.AttributeValue(int_value=3)),
+        ("SUPERSEDED_BY", "EQ", types_pb2.AttributeValue(bool_value=True)),
+        ("TEXT", "EQ", types_pb2.AttributeValue(string_value="only parts are compared")),
     ],
 )
 def test_an_operand_of_the_wrong_type_is_refused_with_its_field(
@@ -132,3 +137,38 @@ def test_an_operand_of_the_wrong_type_is_refused_with_its_field(
     with pytest.raises(InvalidField) as caught:
         filter_from(types_pb2.Filter(comparison=comparison))
     assert caught.value.violations[0].field.startswith("filter.comparison")
+
+
+def test_every_field_of_the_contract_can_be_compared() -> None:
+    names = {name.removeprefix("FILTER_FIELD_") for name, _ in types_pb2.FilterField.items()} - {"UNSPECIFIED"}
+    assert names == set(FilterField.__members__)
+    for name in names - {"TEXT"}:
+        comparison = types_pb2.Comparison(
+            field=types_pb2.FilterField.Value(f"FILTER_FIELD_{name}"),
+            op=types_pb2.FilterOperator.FILTER_OPERATOR_EXISTS,
+        )
+        assert filter_from(types_pb2.Filter(comparison=comparison)) == Comparison(
+            FilterField[name], "", Operator.EXISTS, None
+        )
+
+
+@pytest.mark.parametrize(("public_id", "number"), [("e12", 12), ("e", -1), ("c12", -1), ("12", -1), ("", -1)])
+def test_an_episode_id_that_cannot_exist_matches_nothing(public_id: str, number: int) -> None:
+    comparison = types_pb2.Comparison(
+        field=types_pb2.FilterField.FILTER_FIELD_EPISODE_ID,
+        op=types_pb2.FilterOperator.FILTER_OPERATOR_EQ,
+        value=types_pb2.AttributeValue(string_value=public_id),
+    )
+    expected = Comparison(FilterField.EPISODE_ID, "", Operator.EQ, number)
+    assert filter_from(types_pb2.Filter(comparison=comparison)) == expected
+
+
+@pytest.mark.parametrize("operator", ["IN", "CONTAINS"])
+def test_times_have_no_list_operators(operator: str) -> None:
+    comparison = types_pb2.Comparison(
+        field=types_pb2.FilterField.FILTER_FIELD_UPDATE_TIME,
+        op=types_pb2.FilterOperator.Value(f"FILTER_OPERATOR_{operator}"),
+        time_value=Timestamp(seconds=1),
+    )
+    with pytest.raises(InvalidField, match=operator):
+        filter_from(types_pb2.Filter(comparison=comparison))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -12,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from tests.conftest import ServerMaker
 from tests.support.ingest import IngestStream, store, texts
-from tests.support.process import Stubs
+from tests.support.process import ServerProcess, Stubs
 from tests.support.reads import ask, get, listed
 from tests.support.status import read, refused
 
@@ -53,6 +56,18 @@ def test_a_second_server_fails_at_once_and_names_the_first(make_server: ServerMa
     assert f"cannot listen on 127.0.0.1:{port}" in same_port.log
     request = health_pb2.HealthCheckRequest()
     assert first.connect().health.Check(request, timeout=20).status == SERVING
+
+
+def test_a_second_server_on_a_fixed_port_is_told_which_process_has_it(make_server: ServerMaker) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    first = make_server(server__tcp=address).start()
+    second = make_server("second", server__tcp=address)
+    second.runtime_dir = first.runtime_dir  # the same user's
+    assert second.spawn().wait() == 3
+    assert f"the address {address} is in use by another server (process {first.pid})" in second.log
+    assert "Traceback" not in second.log
 
 
 def tcp_port(log: str) -> int:
@@ -98,6 +113,28 @@ def test_a_client_that_leaves_keeps_what_was_acknowledged_and_can_go_on(
         again.acked(3)
         again.finish()
     assert [memory.text for memory in listed(stubs, namespace)] == ["one", "two", "three"]
+
+
+def test_a_client_that_is_killed_leaves_what_was_acknowledged_and_no_open_stream(
+    shared_server: ServerProcess, stubs: Stubs, namespace: str
+) -> None:
+    command = [sys.executable, "-m", "tests.support.endless_client", str(shared_server.socket), namespace]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        acked = 0
+        while acked < 100:
+            acked = int(client.stdout.readline())
+        client.kill()
+    request = admin_service_pb2.GetStatsRequest(namespace=namespace)
+    while stubs.admin.GetStats(request, timeout=20).open_streams:  # until the server has noticed
+        pass
+    with IngestStream(stubs, namespace, "endless") as again:
+        durable = again.opened.next_seq - 1
+        assert durable >= acked
+        again.batch(texts(f"note {durable + 1}"))
+        again.finish()
+    stored = [memory.text for memory in listed(stubs, namespace, page_size=1000)]
+    assert stored == [f"note {number}" for number in range(1, durable + 2)]
 
 
 def test_an_abandoned_stream_is_closed_and_others_go_on(stubs: Stubs, namespace: str) -> None:

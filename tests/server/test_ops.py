@@ -9,16 +9,29 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn, cast
 
+import grpc
 import pytest
 import structlog
+from clag.v1 import memory_service_pb2 as pb
+from clag.v1 import types_pb2
+from clag.v1.memory_service_pb2_grpc import MemoryServiceStub
 
+from clag_server.api.facts import ModelFacts, ServerFacts
+from clag_server.api.interceptors import CallCounters, DrainGate, standard_interceptors
+from clag_server.api.memory import MemoryServicer
+from clag_server.contract.codec import register
+from clag_server.memory.config import IngestConfig
+from clag_server.memory.service import MemoryService
+from clag_server.models.api import EngineState, EngineStatus
 from clag_server.ops.directories import private_directory
 from clag_server.ops.errors import AlreadyRunning, UnsafeDirectory, UnusableFile
 from clag_server.ops.locks import FileLock
 from clag_server.ops.logging import configure_logging
 from clag_server.ops.tls import server_credentials
 from clag_server.ops.tokens import make_token, read_token
+from clag_server.types.memory import NewMemory
 
 
 def test_a_second_holder_is_told_who_has_the_lock(tmp_path: Path) -> None:
@@ -136,3 +149,40 @@ def test_libraries_log_in_the_same_form() -> None:
     assert [(line["event"], line["level"], line["logger"]) for line in lines] == [
         ("lost connection", "warning", "pymilvus")
     ]
+
+
+class Failing:
+    """A domain whose one method has a fault of the program's own, with a memory in its hands."""
+
+    async def create_memory(self, _namespace: str, memory: NewMemory, **_: object) -> NoReturn:
+        words = memory.text.split()
+        raise RuntimeError(f"went wrong after {len(words)} words")
+
+
+@pytest.mark.usefixtures("restored_logging")
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "console"])
+async def test_a_failing_handlers_log_has_its_traceback_and_no_memory_text(*, as_json: bool) -> None:
+    out = io.StringIO()
+    configure_logging(level="info", json=as_json, stream=out)
+    gate = DrainGate()
+    gate.open()
+    status = ModelFacts(EngineStatus(EngineState.READY, "tiny"), dim=8)
+    facts = ServerFacts(IngestConfig(), 30.0, 0, (), embedder=lambda: status, slm=lambda: status)
+    guards = standard_interceptors(token="t" * 20, unary_deadline_s=30.0, gate=gate, counters=CallCounters())
+    server = grpc.aio.server(interceptors=guards)
+    register(server, MemoryServicer(cast("MemoryService", Failing()), facts, gate), "MemoryService")
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        request = pb.CreateMemoryRequest(namespace="n", memory=types_pb2.MemoryInput(text="zebra umbrella quartz"))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await MemoryServiceStub(channel).CreateMemory(
+                request, metadata=(("authorization", f"Bearer {'t' * 20}"),)
+            )
+    await server.stop(None)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    log = out.getvalue()
+    assert "Traceback" in log
+    assert "went wrong after 3 words" in log
+    for word in request.memory.text.split():
+        assert word not in log

@@ -55,6 +55,8 @@ class ServerProcess:
         self.root = root
         # Socket paths are short: pytest's own directories can be too long for them.
         self._socket_dir = Path(tempfile.mkdtemp(prefix="clag-"))
+        self.runtime_dir = self._socket_dir
+        """Where servers of one user find each other's locks; servers have one each unless a test sets it."""
         self.data_dir = root / "data"
         self.log_path = root / "server.log"
         self._settings = {
@@ -85,7 +87,7 @@ class ServerProcess:
         if self._settings["models.backend"] == "scripted" and not script.exists():
             script.write_text("{}", encoding="utf-8")
         environment = {key: value for key, value in os.environ.items() if not key.startswith("CLAG_")}
-        environment["XDG_RUNTIME_DIR"] = str(self._socket_dir)
+        environment["XDG_RUNTIME_DIR"] = str(self.runtime_dir)
         environment["XDG_CONFIG_HOME"] = str(self.root / "no-config")
         for key, value in self._settings.items():
             environment["CLAG_" + key.upper().replace(".", "__")] = value
