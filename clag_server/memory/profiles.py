@@ -15,7 +15,7 @@ import numpy as np
 
 from clag_server.catalog.api import Catalog, EpisodeMembers
 from clag_server.memory.cluster_map import ClusterMap
-from clag_server.memory.terms import distinctive, term_candidates, written
+from clag_server.memory.terms import characteristic, term_candidates, written
 from clag_server.types.cluster import Cluster
 from clag_server.types.memory import Memory, Vector
 
@@ -65,7 +65,7 @@ async def profile(
     frequency, documents = await catalog.document_frequency(ns, list(counts))
     # A term that only one memory of a larger cluster has says little about the cluster.
     common = {term: n for term, n in counts.items() if n > 1} if len(texts) > 3 else dict(counts)
-    terms = distinctive(common or counts, frequency, documents, limit=4 * _TAGS, own=True)
+    terms = characteristic(common or counts, len(texts), frequency, documents, limit=4 * _TAGS)
     words = written(terms, texts, limit=2 * _TAGS)
     return replace(
         cluster,

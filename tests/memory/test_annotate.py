@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clag_server.memory.annotate import Annotation, annotate_by_slm, annotate_by_terms, parse_annotation
+from clag_server.memory.terms import characteristic
 from clag_server.models.api import ChoiceOption, ChoiceResult, Generation, ModelUnavailableError, Priority
 from clag_server.types.memory import AnnotationSource, FallbackCause
 from tests.memory.builders import memory
@@ -124,3 +125,14 @@ def test_keywords_without_a_model_are_the_memorys_own_words() -> None:
     assert 1 <= len(annotation.keywords) <= 5
     assert all(word in TEXT for word in annotation.keywords)
     assert annotation.keywords[0] in {"gripper", "oranges"}
+
+
+def test_a_cluster_is_named_by_what_it_says_more_often_than_the_rest() -> None:
+    counts = {"dance": 12, "studio": 7, "time": 20, "gloss": 1}
+    frequency = {"dance": 13, "studio": 7, "time": 200, "gloss": 1}
+    assert characteristic(counts, 60, frequency, 400, limit=2) == ["dance", "studio"]
+
+
+def test_words_that_everyone_says_do_not_name_a_cluster() -> None:
+    counts = {"battery": 5, "robot": 30}
+    assert characteristic(counts, 30, {"battery": 6, "robot": 300}, 300, limit=1) == ["battery"]
