@@ -35,6 +35,11 @@ def cluster_to(namespace: str, view: ClusterView) -> types_pb2.Cluster:
         profile_stale=cluster.profile_stale,
         create_time=time_to(cluster.create_time_ns),
         update_time=time_to(cluster.update_time_ns),
+        # Every memory that comes in moves the cluster's update time; retrievals are not counted a cluster yet.
+        last_activity_time=time_to(cluster.update_time_ns),
+        profiled_by=types_pb2.ANNOTATION_SOURCE_STATISTICS
+        if cluster.title
+        else types_pb2.ANNOTATION_SOURCE_UNSPECIFIED,
         etag=etag(cluster.revision),
         revision=revision(namespace, cluster.revision),
     )
