@@ -1,7 +1,7 @@
 """Retrieval over the socket, against what it cannot do without: embedding the query and searching three partitions.
 
-Goal (design, section 8): two-stage p50 at most twice that. No SLM runs meanwhile: how questions fare beside its work
-is the business of the engine's own benchmark.
+Goal (design, section 8): two-stage p50 at most twice that. No SLM runs meanwhile: how questions fare beside its
+work is the business of the engine's own benchmark.
 """
 
 from __future__ import annotations
