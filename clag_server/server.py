@@ -34,10 +34,11 @@ from clag_server.memory.system import MemorySystem
 from clag_server.models.api import EngineState, EngineStatus
 from clag_server.models.config import Backend, ModelsConfig
 from clag_server.models.factory import ModelHost, build_models
+from clag_server.models.remote_config import RemoteConfigError
 from clag_server.models.scripted import ScriptError
 from clag_server.models.specs import StoreError
 from clag_server.ops.directories import directory_bytes
-from clag_server.ops.errors import ModelsMissing, StartRefused
+from clag_server.ops.errors import ModelsMissing, StartRefused, UnusableFile
 from clag_server.ops.logging import configure_logging
 from clag_server.ops.signals import StopSignals, stop_signals
 from clag_server.ops.tokens import read_token
@@ -244,7 +245,13 @@ def models_config(settings: ModelSettings) -> ModelsConfig:
         backend=Backend.SCRIPTED if settings.backend == "scripted" else Backend.WORKER,
         embedder=settings.embedder,
         slm=settings.slm or None,
+        slm_url=settings.slm_url,
+        slm_api_key_file=settings.slm_api_key_file,
+        slm_concurrency=settings.slm_concurrency,
         device=settings.device,
+        devices=settings.devices,
+        workers=settings.workers,
+        memory_limit_mib=settings.memory_limit_mib,
         dtype=settings.dtype,
         threads=settings.threads,
         hang_timeout_s=settings.hang_timeout_s,
@@ -257,6 +264,8 @@ def _built_models(settings: ModelSettings) -> ModelHost:
     """Build the models; raises ModelsMissing with one line that says what to do (case E4)."""
     try:
         return build_models(models_config(settings))
+    except RemoteConfigError as error:
+        raise UnusableFile(str(error)) from error
     except (StoreError, ScriptError) as error:
         raise ModelsMissing(str(error)) from error
 

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
 from clag_server.models.config import ModelsConfig
+from clag_server.models.remote_config import parse_address
 from clag_server.settings_sources import (
     DEFAULT_ORIGIN,
     SettingsError,
@@ -161,10 +162,18 @@ class ModelSettings(_Section):
         backend: "local" runs models in a worker process; "scripted" answers from `script` (for tests).
         script: JSON file of the scripted backend.
         embedder: Name of a known model, hub name or folder of the embedding model.
-        slm: The same for the small language model, or a `.gguf` file; "" runs without one.
+        slm: The same for the small language model, or a `.gguf` file; "" runs without one. With `slm_url`, the
+            model's name there.
+        slm_url: Base address of an OpenAI-compatible server that runs the language model, such as
+            "http://127.0.0.1:8000/v1"; "" runs it in the worker.
+        slm_api_key_file: File with the key that this server asks for.
+        slm_concurrency: Requests to this server in flight at once.
         cache_dir: Where fetched models are kept, in its folder `models`.
-        threads: CPU threads of the worker; 0 takes all cores.
+        threads: CPU threads of a worker; 0 shares all cores out among the workers.
         device: "auto", "cpu", "cuda", "cuda:1", "mps".
+        devices: Devices of several workers, taken in turn; none means `device`.
+        workers: Worker processes, each with both models; 0 runs one for each device.
+        memory_limit_mib: Resident memory in MiB at which a worker is replaced; 0 sets no limit.
         dtype: Of the language model: "auto", "float32", "bfloat16", "float16".
         hang_timeout_s: A worker that has work and is silent for so long in seconds is replaced.
         load_timeout_s: A worker whose first model is not loaded after this time in seconds is replaced.
@@ -174,9 +183,15 @@ class ModelSettings(_Section):
     script: _OptionalPath = None
     embedder: Annotated[str, Field(min_length=1)] = _MODEL_DEFAULTS.embedder
     slm: str = _MODEL_DEFAULTS.slm or ""
+    slm_url: str = ""
+    slm_api_key_file: _OptionalPath = None
+    slm_concurrency: Annotated[int, Field(ge=1, le=4096)] = _MODEL_DEFAULTS.slm_concurrency
     cache_dir: _RequiredPath = Field(default_factory=default_cache_dir)
     threads: Annotated[int, Field(ge=0, le=1024)] = _MODEL_DEFAULTS.threads
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = _MODEL_DEFAULTS.device
+    devices: tuple[Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")], ...] = ()
+    workers: Annotated[int, Field(ge=0, le=64)] = _MODEL_DEFAULTS.workers
+    memory_limit_mib: Annotated[int, Field(ge=0)] = _MODEL_DEFAULTS.memory_limit_mib
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     hang_timeout_s: _PositiveSeconds = _MODEL_DEFAULTS.hang_timeout_s
     load_timeout_s: _PositiveSeconds = _MODEL_DEFAULTS.load_timeout_s
@@ -185,6 +200,16 @@ class ModelSettings(_Section):
     def _script_when_scripted(self) -> Self:
         if self.backend == "scripted" and self.script is None:
             raise ValueError('models.script must name a file when models.backend is "scripted"')
+        return self
+
+    @model_validator(mode="after")
+    def _model_when_remote(self) -> Self:
+        if self.slm_url:
+            if not self.slm:
+                raise ValueError("models.slm must name the model on the server at models.slm_url")
+            parse_address(self.slm_url)
+        elif self.slm_api_key_file is not None:
+            raise ValueError("models.slm_api_key_file needs models.slm_url")
         return self
 
 

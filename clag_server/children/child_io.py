@@ -24,10 +24,11 @@ _CHUNK_BYTES = 65536
 
 @dataclass(frozen=True, slots=True)
 class LineMessage:
-    """One message of a child: what it reports with "ready", or why it gives up."""
+    """One message of a child: what it does before it is ready, what it reports with "ready", or why it gives up."""
 
     ready: dict[str, object] = field(default_factory=dict)
     fatal: str | None = None
+    progress: str | None = None
 
 
 class StderrTail:
@@ -65,6 +66,8 @@ async def read_messages(line: asyncio.StreamReader) -> AsyncIterator[LineMessage
             continue
         if "fatal" in body:
             yield LineMessage(fatal=str(body["fatal"]))
+        elif "progress" in body:
+            yield LineMessage(progress=str(body["progress"])[:_MAX_LINE_CHARS])
         elif isinstance(body.get("ready"), dict):
             yield LineMessage(ready=body["ready"])
 

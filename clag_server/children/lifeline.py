@@ -5,8 +5,8 @@ it ends (kill -9 included), the kernel closes its end, the child's watcher reads
 process group at once. On Linux the kernel also signals the child when its parent dies (`PR_SET_PDEATHSIG`),
 which reaches a child whose interpreter is stuck in native code.
 
-The child writes one JSON object a line: `{"ready": {...}}` or `{"fatal": "reason"}`. Nothing here imports more
-than the standard library.
+The child writes one JSON object a line: `{"progress": "step"}`, `{"ready": {...}}` or `{"fatal": "reason"}`.
+Nothing here imports more than the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FATAL_EXIT_CODE", "attach", "fatal", "is_attached", "ready"]
+__all__ = ["FATAL_EXIT_CODE", "attach", "fatal", "is_attached", "progress", "ready"]
 
 FATAL_EXIT_CODE = 78
 """Exit status of a child whose fault will not go away by a restart (EX_CONFIG of sysexits)."""
@@ -62,6 +62,14 @@ def ready(info: Mapping[str, str | int | float | bool] | None = None) -> None:
     Does nothing in a process that was started by hand.
     """
     _send({"ready": dict(info or {})})
+
+
+def progress(step: str) -> None:
+    """Tell the parent what this child does before it is ready, such as `reading the weights`.
+
+    Does nothing in a process that was started by hand.
+    """
+    _send({"progress": step})
 
 
 def fatal(reason: str) -> NoReturn:

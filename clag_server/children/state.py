@@ -31,7 +31,7 @@ class ChildStatus:
     name: str
     state: ChildState
     reason: str = ""
-    """Why the child is not ready: one sentence, empty when READY."""
+    """Why the child is not ready, or what it does while it starts: one sentence, empty when READY."""
     pid: int | None = None
     restarts: int = 0
     """How often the process was started again since `start()`."""

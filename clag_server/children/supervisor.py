@@ -236,6 +236,9 @@ class SupervisedProcess:
                     if message.fatal is not None:
                         running.fatal = message.fatal
                         return message.fatal
+                    if message.progress is not None:
+                        self._set(ChildState.STARTING, reason=message.progress, pid=running.process.pid)
+                        continue
                     return await self._became_ready(running, message)
                 await running.process.wait()
         except TimeoutError:

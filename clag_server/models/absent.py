@@ -15,6 +15,8 @@ from clag_server.models.api import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clag_server.models.schema import Schema
+
 __all__ = ["AbsentSlm"]
 
 _REASON = "no language model is configured"
@@ -48,7 +50,19 @@ class AbsentSlm:
         self,
         prompt: str,  # noqa: ARG002
         *,
-        grammar: str | None,  # noqa: ARG002
+        schema: Schema | None = None,  # noqa: ARG002
+        grammar: str | None = None,  # noqa: ARG002
+        max_tokens: int,  # noqa: ARG002
+        priority: Priority,  # noqa: ARG002
+        deadline_s: float | None = None,  # noqa: ARG002
+    ) -> NoReturn:
+        """Raise `ModelUnavailableError`."""
+        raise ModelUnavailableError(_REASON)
+
+    def stream(
+        self,
+        prompt: str,  # noqa: ARG002
+        *,
         max_tokens: int,  # noqa: ARG002
         priority: Priority,  # noqa: ARG002
         deadline_s: float | None = None,  # noqa: ARG002

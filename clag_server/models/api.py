@@ -10,16 +10,30 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from clag_server.models.errors import (
+    ModelError,
+    ModelRequestRefusedError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    UnusableCause,
+    UnusableOutputError,
+    WrongShapeError,
+)
+from clag_server.models.status import EngineMetrics, EngineState, EngineStatus
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from clag_server.models.schema import Json, Schema
 
 __all__ = [
     "ChoiceOption",
     "ChoiceResult",
     "Embedder",
+    "EngineMetrics",
     "EngineState",
     "EngineStatus",
     "Generation",
@@ -30,6 +44,8 @@ __all__ = [
     "Priority",
     "SlmEngine",
     "TokenCounter",
+    "UnusableCause",
+    "UnusableOutputError",
     "Usage",
     "WrongShapeError",
 ]
@@ -46,62 +62,6 @@ class Priority(enum.IntEnum):
     """Nobody waits: imports, re-embedding, re-organization."""
 
 
-class ModelError(Exception):
-    """Base of everything a model call can raise on purpose."""
-
-
-class ModelUnavailableError(ModelError):
-    """The model does not answer now: it loads, its process ended, or there is none. Try again later.
-
-    Attributes:
-        reason: One sentence.
-        retry_after_s: When a retry makes sense, in seconds; None when nobody knows (no model configured).
-    """
-
-    def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.retry_after_s = retry_after_s
-
-
-class ModelTimeoutError(ModelError):
-    """The caller's deadline passed before the answer was there.
-
-    Attributes:
-        deadline_s: The time the caller gave, in seconds.
-    """
-
-    def __init__(self, deadline_s: float) -> None:
-        super().__init__(f"no answer from the model within {deadline_s:g} s")
-        self.deadline_s = deadline_s
-
-
-class ModelRequestRefusedError(ModelError):
-    """The request itself cannot be served: empty, over-long, a grammar that does not compile. Do not retry.
-
-    Attributes:
-        reason: What is wrong, with the limit where there is one.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class WrongShapeError(ModelError):
-    """The model's answer does not fit the question: n texts did not give n vectors, or values are not finite.
-
-    Attributes:
-        expected: What was asked for, such as `(3, 384)`.
-        got: What came back.
-    """
-
-    def __init__(self, expected: str, got: str) -> None:
-        super().__init__(f"the model answered {got} where {expected} was expected")
-        self.expected = expected
-        self.got = got
-
-
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one call cost."""
@@ -113,6 +73,8 @@ class Usage:
     """Seconds between the call and the start of its batch."""
     compute_s: float = 0.0
     """Seconds that the call's batch ran."""
+    batch: float = 1.0
+    """Calls that shared its forward passes, itself included; a mean over the passes of a generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,40 +108,8 @@ class Generation:
     finished: bool
     """True when the model (or the grammar) ended the text, False when `max_tokens` cut it."""
     usage: Usage = Usage()
-
-
-class EngineState(enum.Enum):
-    """Whether a model answers."""
-
-    LOADING = "loading"
-    """Its process starts or reads the weights; calls wait."""
-    READY = "ready"
-    DEGRADED = "degraded"
-    """Its process ended or hangs and is started again; calls fail with `ModelUnavailableError`."""
-    ABSENT = "absent"
-    """There is no such model: none configured, or it cannot be loaded; calls fail."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
-    """One model's status, for health, `GetServerInfo` and error messages."""
-
-    state: EngineState
-    model: str
-    reason: str = ""
-    """Why the model is not READY; one sentence."""
-    device: str = ""
-    """`cpu`, `cuda:0`, `mps`; empty until loaded."""
-    dtype: str = ""
-    """`float32`, `bfloat16`; empty until loaded."""
-    loads: int = 0
-    """How often the model was loaded since the server started."""
-    restarts: int = 0
-    """How often its process was started again."""
-    queue_depth: int = 0
-    """Texts or calls that wait for a batch."""
-    load_s: float = 0.0
-    """Seconds that the last load took, imports included."""
+    value: Json | None = None
+    """The checked value where a schema was asked for, else None."""
 
 
 class Embedder(Protocol):
@@ -255,28 +185,59 @@ class SlmEngine(Protocol):
         self,
         prompt: str,
         *,
-        grammar: str | None,
+        schema: Schema | None = None,
+        grammar: str | None = None,
         max_tokens: int,
         priority: Priority,
         deadline_s: float | None = None,
     ) -> Generation:
-        """Continue a prompt, greedily: the same model, prompt and grammar give the same text.
+        """Continue a prompt, greedily: the same model, prompt and shape give the same text.
 
         Args:
             prompt: What the model is asked; it becomes the user's turn of the model's chat template, where it
-                has one. Control tokens in it are plain text (case T2).
-            grammar: EBNF (xgrammar's dialect, start rule `root`) that the text must follow, or None.
+                has one. Control tokens in it are plain text (case T2). What many prompts share belongs at their
+                beginning: it is read once and kept.
+            schema: The object that the text must be; it is parsed and checked again.
+            grammar: Instead of a schema, EBNF (xgrammar's dialect, start rule `root`) that the text must follow.
             max_tokens: Upper bound of the text's tokens; a cut text is marked unfinished.
             priority: Who waits.
             deadline_s: Longest wait in seconds; None waits.
 
         Returns:
-            The text. Also with a grammar the caller parses and checks it: it may be cut.
+            The text, with its value where a schema was given. With a grammar the caller parses and checks the
+            text: it may be cut.
 
         Raises:
             ModelUnavailableError: The model does not answer now.
             ModelTimeoutError: The deadline passed.
-            ModelRequestRefusedError: Empty or over-long prompt, or a grammar that does not compile.
+            ModelRequestRefusedError: Empty or over-long prompt, both a schema and a grammar, or one that does
+                not compile.
+            UnusableOutputError: The text is not a value of the schema (it was cut, or a remote server's model
+                wrote something else).
+        """
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int,
+        priority: Priority,
+        deadline_s: float | None = None,
+    ) -> AsyncIterator[str]:
+        """Continue a prompt and yield the text as it is written, in pieces of whole characters.
+
+        An iterator that is closed or cancelled ends the generation.
+
+        Args:
+            prompt: As in `generate`.
+            max_tokens: Upper bound of the text's tokens.
+            priority: Who waits.
+            deadline_s: Longest time until the last piece, in seconds; None waits.
+
+        Raises:
+            ModelUnavailableError: The model does not answer now, or went away in the middle of the text.
+            ModelTimeoutError: The deadline passed.
+            ModelRequestRefusedError: Empty or over-long prompt.
         """
 
 

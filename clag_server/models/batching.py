@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from clag_server.models.api import ModelError, ModelTimeoutError, Priority
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
 __all__ = ["BatchQueue", "Pending", "answer_within"]
 
@@ -24,6 +24,9 @@ A = TypeVar("A")
 _WINDOW = 512
 """Calls of one priority that are sorted by size together: enough for batches with little padding, few enough
 that the first in is not overtaken for long."""
+
+BULK_WAITS_S = 10.0
+"""Bulk calls are served as if they had come this much later, so that a steady stream cannot starve them."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +41,8 @@ class Pending(Generic[Q, A]):
     """On the clock of `time.monotonic`."""
     answer: asyncio.Future[A]
     queued_at_s: float = field(default_factory=time.monotonic)
+    alone: bool = False
+    """Whether it must have a batch of its own."""
 
     @property
     def wanted(self) -> bool:
@@ -61,13 +66,15 @@ class BatchQueue(Generic[Q, A]):
     Args:
         budget: Largest padded size of a batch: calls times the largest call.
         max_calls: Largest number of calls in a batch.
+        clock: Seconds; replaced by tests of fairness.
     """
 
-    def __init__(self, budget: int, max_calls: int) -> None:
+    def __init__(self, budget: int, max_calls: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.budget = budget
         self._max_calls = max_calls
         self._lines: dict[Priority, deque[Pending[Q, A]]] = {one: deque() for one in Priority}
         self._sorted: dict[Priority, deque[Pending[Q, A]]] = {one: deque() for one in Priority}
+        self._clock = clock
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values())) + sum(map(len, self._sorted.values()))
@@ -77,7 +84,7 @@ class BatchQueue(Generic[Q, A]):
         self._lines[call.priority].append(call)
 
     def take(self, least: Priority) -> list[Pending[Q, A]]:
-        """Take the next batch of the most urgent priority that has calls.
+        """Take the next batch of the most urgent priority that has calls; bulk calls age.
 
         Calls whose caller left or whose deadline passed are dropped on the way, the latter with an error.
 
@@ -87,13 +94,27 @@ class BatchQueue(Generic[Q, A]):
         Returns:
             Calls of one priority and similar size; empty when there are none.
         """
-        for priority in Priority:
+        for priority in self._order():
             if priority > least:
-                break
+                continue
             batch = self._take_from(priority)
             if batch:
                 return batch
         return []
+
+    def waiting(self) -> dict[str, int]:
+        """Return how many calls wait, by priority."""
+        return {one.name.lower(): len(self._lines[one]) + len(self._sorted[one]) for one in Priority}
+
+    def _order(self) -> tuple[Priority, ...]:
+        bulk, organize = self._oldest_s(Priority.BULK), self._oldest_s(Priority.ORGANIZE)
+        if bulk is not None and organize is not None and bulk + BULK_WAITS_S < organize:
+            return (Priority.INTERACTIVE, Priority.BULK, Priority.ORGANIZE)
+        return tuple(Priority)
+
+    def _oldest_s(self, priority: Priority) -> float | None:
+        line = self._sorted[priority] or self._lines[priority]
+        return line[0].queued_at_s if line else None
 
     def fail_all(self, error: ModelError) -> None:
         """Fail every waiting call."""
@@ -105,13 +126,14 @@ class BatchQueue(Generic[Q, A]):
         ready = self._sorted[priority]
         batch: list[Pending[Q, A]] = []
         largest = 0
-        now_s = time.monotonic()
+        now_s = self._clock()
         while len(batch) < self._max_calls:
             if not ready and not self._refill(priority):
                 break
             call = ready[0]
             largest = max(largest, call.size)
-            if batch and (len(batch) + 1) * largest > self.budget:
+            alone = call.alone or (bool(batch) and batch[0].alone)
+            if batch and (alone or (len(batch) + 1) * largest > self.budget):
                 break
             ready.popleft()
             if call.deadline_at_s is not None and call.deadline_at_s <= now_s:

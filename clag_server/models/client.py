@@ -43,6 +43,9 @@ class ModelListener(Protocol):
     def on_not_loaded(self, reason: str) -> None:
         """The model cannot be loaded; it is absent until the settings change."""
 
+    def on_progress(self, step: str) -> None:
+        """The model is being loaded; this is what is done now."""
+
     def on_worker(self, status: ChildStatus) -> None:
         """The worker's state changed."""
 
@@ -52,15 +55,21 @@ class _InFlight:
     priority: int
     answer: Callable[[Answer], None]
     fail: Callable[[ModelError], None]
+    piece: Callable[[str], None] | None = None
 
 
 class WorkerClient:
     """A supervised model worker.
 
+    Attributes:
+        beat: The worker's last sign of life: its memory, and what its caches hit.
+
     Args:
         settings: What the worker loads.
         hang_timeout_s: Silence with work in hand after which the worker is killed.
         load_timeout_s: Time until the first model must be loaded.
+        memory_limit_bytes: Resident memory at which the worker is replaced; 0 sets no limit.
+        name: For logs and errors.
         module: The worker's module (tests run one that misbehaves).
         env: Variables added to the worker's environment.
     """
@@ -71,6 +80,8 @@ class WorkerClient:
         *,
         hang_timeout_s: float = 60.0,
         load_timeout_s: float = 600.0,
+        memory_limit_bytes: int = 0,
+        name: str = "model worker",
         module: str = "clag_server.models.worker",
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -83,8 +94,11 @@ class WorkerClient:
         self._reader_task: asyncio.Task[None] | None = None
         self._hang_task: asyncio.Task[None] | None = None
         self._heard_at_s = 0.0
+        self._memory_limit_bytes = memory_limit_bytes
+        self._ending: asyncio.Task[None] | None = None
+        self.beat = protocol.Beat()
         self._child = SupervisedProcess(
-            "model worker",
+            name,
             module,
             ["--settings", json.dumps(dataclasses.asdict(settings))],
             # Waiting threads must sleep: beside one busy core a spinning team took 2,685 ms a step, this 243 ms.
@@ -118,7 +132,7 @@ class WorkerClient:
     async def stop(self) -> None:
         """Stop the worker and fail what is in flight."""
         await self._child.stop()
-        for task in (self._hang_task, self._reader_task):
+        for task in (self._hang_task, self._reader_task, self._ending):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -143,8 +157,11 @@ class WorkerClient:
         frame: protocol.Embed | protocol.ChooseBatch | protocol.Generate,
         answer: Callable[[Answer], None],
         fail: Callable[[ModelError], None],
+        piece: Callable[[str], None] | None = None,
     ) -> None:
         """Send a request; exactly one of `answer` and `fail` is called later, on the event loop.
+
+        Neither is called for a request that is cancelled. Pieces of a streamed text go to `piece` before.
 
         Raises:
             ModelUnavailableError: The worker is not connected.
@@ -158,19 +175,22 @@ class WorkerClient:
             raise ModelRequestRefusedError(str(error)) from error
         if not self._in_flight:
             self._heard_at_s = time.monotonic()
-        self._in_flight[frame.id] = _InFlight(frame.priority, answer, fail)
+        self._in_flight[frame.id] = _InFlight(frame.priority, answer, fail, piece)
         self._writer.write(data)
 
-    def cancel(self, request_id: int) -> None:
-        """Tell the worker that nobody waits for a request any more."""
+    def cancel(self, request_id: int) -> bool:
+        """Tell the worker that nobody waits for a request any more; False when it is answered already."""
         waiting = self._in_flight.pop(request_id, None)
         if waiting is not None and self._writer is not None:
             self._writer.write(protocol.encode(protocol.Cancel(request_id, waiting.priority)))
+        return waiting is not None
 
     def unavailable(self) -> ModelUnavailableError:
         """Return the error that says why the worker does not answer."""
         status = self._child.status
         detail = f": {status.reason}" if status.reason else ""
+        if status.state is ChildState.READY:
+            detail = ": its connection is being closed"
         retry_s = status.retry_after_s + 5.0 if status.state is not ChildState.FAILED else None
         return ModelUnavailableError(f"the model worker is {status.state.value}{detail}", retry_s)
 
@@ -237,10 +257,25 @@ class WorkerClient:
                         if frame.refused
                         else ModelUnavailableError(frame.reason, 1.0)
                     )
+            case protocol.Piece():
+                waiting = self._in_flight.get(frame.id)
+                if waiting is not None and waiting.piece is not None:
+                    waiting.piece(frame.text)
+            case protocol.Progress():
+                if frame.model in self._listeners:
+                    self._listeners[frame.model].on_progress(frame.step)
             case protocol.Beat():
-                pass
+                self._note_beat(frame)
             case _:
                 raise protocol.FrameError(f"a request frame: {type(frame).__name__}")
+
+    def _note_beat(self, beat: protocol.Beat) -> None:
+        self.beat = beat
+        limit = self._memory_limit_bytes
+        ending = self._ending is not None and not self._ending.done()
+        if limit and beat.rss_bytes > limit and not ending:
+            reason = f"it used {beat.rss_bytes >> 20} MiB, models.memory_limit_mib is {limit >> 20}"
+            self._ending = asyncio.create_task(self._child.restart(reason), name="end the model worker")
 
     async def _watch_for_hangs(self) -> None:
         while True:

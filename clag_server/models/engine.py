@@ -1,36 +1,30 @@
-"""What the embedder and the language model share when the model worker answers them: state and batches.
-
-Each engine holds a `BatchQueue` and keeps at most a few batches in the worker: the worker never idles between
-two of them, and an urgent call waits for at most one that has begun.
-"""
+"""What the embedder and the language model share when model workers answer them."""
 
 from __future__ import annotations
 
-import abc
 import asyncio
+import dataclasses
 import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
-from clag_server.children import ChildState, ChildStatus
-from clag_server.models import protocol
-from clag_server.models.api import (
-    EngineState,
-    EngineStatus,
-    ModelError,
-    ModelRequestRefusedError,
-    ModelUnavailableError,
-    Priority,
-    WrongShapeError,
-)
-from clag_server.models.batching import BatchQueue, Pending, answer_within
+from clag_server.models.batching import Pending, answer_within
+from clag_server.models.errors import ModelError, ModelRequestRefusedError
+from clag_server.models.lanes import Lanes
+from clag_server.models.meter import Meter
 
 if TYPE_CHECKING:
-    from clag_server.models.client import Answer, WorkerClient
+    from clag_server.models.api import Priority
+    from clag_server.models.client import WorkerClient
+    from clag_server.models.dispatch import Dispatcher
+    from clag_server.models.status import EngineStatus
 
-__all__ = ["BYTES_PER_TOKEN", "Engine", "check_text"]
+__all__ = ["BATCHES_IN_HAND", "BYTES_PER_TOKEN", "Engine", "check_text", "pending"]
 
-_BATCHES_IN_WORKER = 2
-"""One that runs and one that waits in the worker; interactive batches may go over this by as many again."""
+BATCHES_IN_HAND = 2
+"""One that a worker runs and one that waits there; interactive batches may go over this by as many again."""
 
 BYTES_PER_TOKEN = 3
 """For the estimate of a text's tokens before it is tokenized; the worker counts exactly."""
@@ -39,144 +33,81 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Engine(abc.ABC, Generic[Q, A]):
-    """State of one model and the batches of one kind of call that it has in the worker."""
+class Engine:
+    """One model behind one or more workers: how it stands, what it did, and its queues.
 
-    def __init__(self, client: WorkerClient, model: str, queue: BatchQueue[Q, A]) -> None:
-        self._client = client
-        self._queue = queue
-        self._running = 0
-        self._status = EngineStatus(EngineState.LOADING, model, "its process is starting")
-        self._settled = asyncio.Event()
+    Args:
+        clients: The workers.
+        kind: What the workers call the model, `embedder` or `slm`.
+        model: Its name, for people.
+    """
+
+    def __init__(self, clients: Sequence[WorkerClient], *, kind: str, model: str) -> None:
+        self._lanes = Lanes(clients, kind=kind, model=model)
+        self._meter = Meter()
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self._lanes.model
 
     @property
     def status(self) -> EngineStatus:
         """How the model stands now."""
-        one = self._status
-        return EngineStatus(
-            one.state,
-            one.model,
-            one.reason,
-            one.device,
-            one.dtype,
-            one.loads,
-            self._client.child.restarts,
-            len(self._queue),
-            one.load_s,
+        waiting = self._waiting()
+        status = self._lanes.status(queue_depth=sum(waiting.values()))
+        metrics = self._meter.snapshot(
+            waiting, prefix_hits=self._lanes.prefix_hits, prefix_misses=self._lanes.prefix_misses
         )
-
-    def on_loaded(self, loaded: protocol.Loaded) -> None:
-        """Hear that the model answers now."""
-        self._set(EngineState.READY, "", loaded)
-        self._queue.budget = loaded.batch_tokens
-        self._pump()
-
-    def on_not_loaded(self, reason: str) -> None:
-        """Hear that the model cannot be loaded."""
-        self._set(EngineState.ABSENT, reason)
-        self._queue.fail_all(ModelUnavailableError(reason))
-
-    def on_worker(self, status: ChildStatus) -> None:
-        """Hear that the worker's state changed."""
-        if status.state is ChildState.READY:
-            return  # `on_loaded` follows for each model
-        self._running = 0
-        if status.state is ChildState.STARTING:
-            self._set(EngineState.LOADING, "the weights are being read")
-            return
-        failed = status.state in (ChildState.FAILED, ChildState.STOPPED)
-        self._set(EngineState.ABSENT if failed else EngineState.DEGRADED, status.reason)
-        self._queue.fail_all(self._client.unavailable())
-
-    def _set(self, state: EngineState, reason: str, loaded: protocol.Loaded | None = None) -> None:
-        old = self._status
-        if state is EngineState.LOADING:
-            self._settled.clear()
-        else:
-            self._settled.set()
-        self._status = EngineStatus(
-            state,
-            old.model,
-            reason,
-            loaded.device if loaded else old.device,
-            loaded.dtype if loaded else old.dtype,
-            old.loads + (loaded is not None),
-            load_s=loaded.load_s if loaded else old.load_s,
-        )
+        return dataclasses.replace(status, metrics=metrics)
 
     async def wait_settled(self) -> EngineStatus:
         """Wait until the model is no longer LOADING, and return how it then stands."""
-        await self._settled.wait()
+        await self._lanes.wait_settled()
         return self.status
 
-    def _check_available(self) -> None:
-        if self._status.state is EngineState.ABSENT:
-            raise ModelUnavailableError(f"{self._status.model}: {self._status.reason}")
-        if self._status.state is EngineState.DEGRADED:
-            raise self._client.unavailable()
+    def _waiting(self) -> Counter[str]:
+        """Return how many calls wait for a batch, by priority."""
+        return Counter()
 
-    async def _ask(self, calls: list[Pending[Q, A]], deadline_s: float | None) -> list[A]:
-        """Queue calls and await all their answers; when the caller leaves, its calls leave the queue."""
-        for call in calls:
-            self._queue.put(call)
-        self._pump()
-        try:
-            return await answer_within(asyncio.gather(*(call.answer for call in calls)), deadline_s)
-        finally:
-            for call in calls:
-                call.answer.cancel()
+    async def _ask(
+        self, dispatcher: Dispatcher[Q, A], calls: list[Pending[Q, A]], deadline_s: float | None
+    ) -> list[A]:
+        """Queue calls and await all their answers; when the caller leaves, its calls leave queue and worker.
 
-    def _pump(self) -> None:
-        """Send batches while the worker has room for them."""
-        while self._status.state is EngineState.READY:
-            least = Priority.BULK if self._running < _BATCHES_IN_WORKER else Priority.INTERACTIVE
-            if self._running >= 2 * _BATCHES_IN_WORKER:
-                return
-            batch = self._queue.take(least)
-            if not batch:
-                return
-            self._send(batch)
-
-    def _send(self, batch: list[Pending[Q, A]]) -> None:
-        sent_at_s = time.monotonic()
-
-        def answer(got: Answer) -> None:
-            self._running = max(self._running - 1, 0)
+        Raises:
+            ModelError: What the first call that failed raises; it is counted.
+        """
+        with self._metered():
+            self._lanes.check_available()
+            dispatcher.put(calls)
             try:
-                self._deliver(batch, got, sent_at_s)
-            except (WrongShapeError, protocol.FrameError) as error:
-                fault = error if isinstance(error, ModelError) else WrongShapeError("a batch's answer", str(error))
-                for call in batch:
-                    call.fail(fault)
-            self._pump()
+                return await answer_within(asyncio.gather(*(call.answer for call in calls)), deadline_s)
+            finally:
+                for call in calls:
+                    call.answer.cancel()
 
-        def fail(error: ModelError) -> None:
-            self._running = max(self._running - 1, 0)
-            wanted = [call for call in batch if call.wanted]
-            if len(wanted) > 1 and self._status.state is EngineState.READY:
-                # The worker is alive and refused the batch: halves find the one call that is at fault, and
-                # fit where the whole was too large for the memory.
-                middle = len(wanted) // 2
-                self._send(wanted[:middle])
-                self._send(wanted[middle:])
-                return
-            for call in wanted:
-                call.fail(error)
-            self._pump()
-
-        self._running += 1
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        """Count what a call raises on purpose."""
         try:
-            self._client.send(self._frame(self._client.next_id(), batch), answer, fail)
+            yield
         except ModelError as error:
-            fail(error)
+            self._meter.failed(error)
+            raise
 
-    @abc.abstractmethod
-    def _frame(self, request_id: int, batch: list[Pending[Q, A]]) -> protocol.Embed | protocol.ChooseBatch:
-        """Return the request of a batch."""
 
-    @abc.abstractmethod
-    def _deliver(self, batch: list[Pending[Q, A]], got: Answer, sent_at_s: float, /) -> None:
-        """Check an answer and hand each call its part."""
+def pending(question: Q, size: int, priority: Priority, deadline_s: float | None) -> Pending[Q, A]:
+    """Return a call that waits.
+
+    Args:
+        question: What is asked.
+        size: Estimated tokens.
+        priority: Who waits.
+        deadline_s: Longest wait from now in seconds.
+    """
+    until_s = None if deadline_s is None else time.monotonic() + deadline_s
+    return Pending(question, size, priority, until_s, asyncio.get_running_loop().create_future())
 
 
 def check_text(text: str) -> None:

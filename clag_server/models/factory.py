@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from clag_server.models.absent import AbsentSlm
@@ -21,7 +24,9 @@ from clag_server.models.worker_slm import WorkerSlm
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ModelHost", "ModelsStatus", "build_models"]
+    from clag_server.models.remote import RemoteSlm
+
+__all__ = ["ModelHost", "ModelsStatus", "build_models", "build_remote"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,33 +64,38 @@ class ModelHost:
         embedder: _StatusEmbedder,
         slm: _StatusSlm,
         token_counter: TokenCounter,
-        client: WorkerClient | None = None,
+        clients: Sequence[WorkerClient] = (),
+        remote: RemoteSlm | None = None,
     ) -> None:
         self._embedder = embedder
         self._slm = slm
-        self._client = client
+        self._clients = tuple(clients)
+        self._remote = remote
         self.embedder: Embedder = embedder
         self.slm: SlmEngine = slm
         self.token_counter = token_counter
 
     async def start(self) -> None:
-        """Start the model worker; returns at once, models load in the background."""
-        if self._client is not None:
-            await self._client.start()
+        """Start the model workers; returns at once, models load in the background."""
+        for client in self._clients:
+            await client.start()
+        if self._remote is not None:
+            await self._remote.start()
 
     async def stop(self) -> None:
-        """Stop the model worker; calls in flight fail with `ModelUnavailableError`."""
-        if self._client is not None:
-            await self._client.stop()
+        """Stop the model workers; calls in flight fail with `ModelUnavailableError`."""
+        ending = [client.stop() for client in self._clients]
+        await asyncio.gather(*ending, *([self._remote.stop()] if self._remote is not None else []))
 
     def status(self) -> ModelsStatus:
         """Return how both models stand now."""
         return ModelsStatus(self._embedder.status, self._slm.status)
 
     @property
-    def worker_pid(self) -> int | None:
-        """Process id of the model worker, None while there is none."""
-        return self._client.child.pid if self._client is not None else None
+    def worker_pids(self) -> tuple[int, ...]:
+        """Process ids of the model workers that run."""
+        pids = (client.child.pid for client in self._clients)
+        return tuple(pid for pid in pids if pid is not None)
 
 
 def build_models(config: ModelsConfig) -> ModelHost:
@@ -98,6 +108,7 @@ def build_models(config: ModelsConfig) -> ModelHost:
         ModelMissingError: A model is not on this machine (case E4): one line with the command that gets it.
         StoreError: A model folder lacks a file or is of an unsupported kind.
         ScriptError: The scripted backend has no script or a bad one.
+        RemoteConfigError: The address or the key file of a remote server cannot be used.
     """
     if config.backend is Backend.SCRIPTED:
         if config.script is None:
@@ -106,35 +117,67 @@ def build_models(config: ModelsConfig) -> ModelHost:
         return ModelHost(embedder, slm, WordTokenCounter())
     store = ModelStore(config.cache)
     embedder_folder = store.resolve(config.embedder, ModelKind.EMBEDDER)
-    slm_folder = store.resolve(config.slm, ModelKind.SLM) if config.slm else None
-    return _with_worker(config, embedder_folder, slm_folder)
+    remote = build_remote(config) if config.slm and config.slm_url else None
+    slm_folder = store.resolve(config.slm, ModelKind.SLM) if config.slm and remote is None else None
+    return _with_worker(config, embedder_folder, slm_folder, remote)
 
 
-def _with_worker(config: ModelsConfig, embedder: ModelFolder, slm: ModelFolder | None) -> ModelHost:
-    info = read_embedder_info(embedder.path, config.limits.embed_tokens)
-    client = WorkerClient(
-        _settings(config, embedder.path, slm.path if slm else None),
-        hang_timeout_s=config.hang_timeout_s,
-        load_timeout_s=config.load_timeout_s,
+def build_remote(config: ModelsConfig) -> RemoteSlm:
+    """Build the language model of a server elsewhere; sends nothing yet.
+
+    Raises:
+        RemoteConfigError: The address or the key file cannot be used.
+    """
+    # The HTTP library takes 0.2 s to import, which only those pay who use it.
+    from clag_server.models.remote import RemoteSlm
+    from clag_server.models.remote_config import RemoteConfig
+    from clag_server.models.remote_link import RemoteLink
+
+    wanted = RemoteConfig(
+        config.slm_url, config.slm or "", config.slm_api_key_file, concurrency=config.slm_concurrency
     )
+    return RemoteSlm(RemoteLink(wanted))
+
+
+def _with_worker(
+    config: ModelsConfig, embedder: ModelFolder, slm: ModelFolder | None, remote: RemoteSlm | None
+) -> ModelHost:
+    info = read_embedder_info(embedder.path, config.limits.embed_tokens)
+    clients = _workers(config, embedder.path, slm.path if slm else None)
     worker_embedder = WorkerEmbedder(
-        client,
+        clients,
         name=embedder.name,
         dim=info.dim,
         fingerprint=vector_space_fingerprint(embedder.path, info),
         window_tokens=info.window_tokens,
+        windows=config.limits.embed_windows,
     )
+    if remote is not None:
+        return ModelHost(worker_embedder, remote, WordTokenCounter(), clients, remote)
     if slm is None:
-        return ModelHost(worker_embedder, AbsentSlm(), WordTokenCounter(), client)
-    return ModelHost(worker_embedder, WorkerSlm(client, name=slm.name), FileTokenCounter(slm.path), client)
+        return ModelHost(worker_embedder, AbsentSlm(), WordTokenCounter(), clients)
+    return ModelHost(worker_embedder, WorkerSlm(clients, name=slm.name), FileTokenCounter(slm.path), clients)
 
 
-def _settings(config: ModelsConfig, embedder: Path, slm: Path | None) -> WorkerSettings:
-    return WorkerSettings(
-        embedder=str(embedder),
-        slm=str(slm) if slm else None,
-        device=config.device,
-        dtype=config.dtype,
-        threads=config.threads,
-        **dataclasses.asdict(config.limits),
-    )
+def _workers(config: ModelsConfig, embedder: Path, slm: Path | None) -> list[WorkerClient]:
+    devices = config.devices or (config.device,)
+    count = config.workers or len(devices)
+    # Workers that each take all cores would wait for each other in every pass.
+    threads = config.threads or (0 if count == 1 else max((os.cpu_count() or 1) // count, 1))
+    return [
+        WorkerClient(
+            WorkerSettings(
+                embedder=str(embedder),
+                slm=str(slm) if slm else None,
+                device=devices[i % len(devices)],
+                dtype=config.dtype,
+                threads=threads,
+                **dataclasses.asdict(config.limits),
+            ),
+            hang_timeout_s=config.hang_timeout_s,
+            load_timeout_s=config.load_timeout_s,
+            memory_limit_bytes=config.memory_limit_mib << 20,
+            name="model worker" if count == 1 else f"model worker {i + 1}",
+        )
+        for i in range(count)
+    ]

@@ -30,6 +30,8 @@ __all__ = [
     "Generate",
     "Loaded",
     "NotLoaded",
+    "Piece",
+    "Progress",
     "Scores",
     "Text",
     "Vectors",
@@ -74,6 +76,8 @@ class Generate:
     prompt: str
     grammar: str | None
     max_tokens: int
+    streamed: bool = False
+    """Send the text in pieces as it is written, then the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class Loaded:
     load_s: float
     batch_tokens: int
     """Padded tokens of one forward pass, as the device suggests."""
+    slots: int = 1
+    """Generations that run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,21 @@ class NotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """From the worker: still computing. Sent at most once a second."""
+    """From the worker: still computing. Sent about once a second while there is work."""
+
+    rss_bytes: int = 0
+    """Memory of the worker; 0 where the system does not say."""
+    prefix_hits: int = 0
+    """Heads and prompt beginnings that were kept, since the worker started."""
+    prefix_misses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """From the worker: how far the load of a model is, after the worker said that it is ready."""
+
+    model: str
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +141,7 @@ class Vectors:
     data: bytes
     tokens_in: int
     compute_s: float
+    """Seconds of its own passes, those of more urgent work between them left out."""
 
     def array(self) -> NDArray[np.float32]:
         """Return the vectors, shape (rows, dim).
@@ -155,6 +176,16 @@ class Text:
     tokens_in: int
     tokens_out: int
     compute_s: float
+    batch: float = 1.0
+    """Mean number of generations that shared its passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """From the worker: text that a streamed generation adds."""
+
+    id: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +198,16 @@ class Failed:
     reason: str
 
 
-Frame = Embed | ChooseBatch | Generate | Cancel | Loaded | NotLoaded | Beat | Vectors | Scores | Text | Failed
+Frame = (
+    Embed | ChooseBatch | Generate | Cancel | Loaded | NotLoaded | Progress | Beat | Vectors | Scores | Piece | Text
+    | Failed
+)  # fmt: skip
 
 _CLASSES: Final[dict[str, type[Frame]]] = {
     kind.__name__: kind
     for kind in (
-        Embed, ChooseBatch, Generate, Cancel, Loaded, NotLoaded, Beat, Vectors, Scores, Text, Failed,
+        Embed, ChooseBatch, Generate, Cancel, Loaded, NotLoaded, Progress, Beat, Vectors, Scores, Piece, Text,
+        Failed,
     )
 }  # fmt: skip
 

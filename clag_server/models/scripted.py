@@ -30,12 +30,15 @@ from clag_server.models.api import (
     Usage,
     WrongShapeError,
 )
+from clag_server.models.schema import parse
 from clag_server.models.script import Call, Script, ScriptError, ScriptFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from clag_server.models.schema import Schema
 
 __all__ = ["Call", "Script", "ScriptError", "ScriptedEmbedder", "ScriptedSlm", "from_file"]
 
@@ -140,7 +143,8 @@ class ScriptedSlm:
         self,
         prompt: str,
         *,
-        grammar: str | None,  # noqa: ARG002 - a scripted answer may break it on purpose
+        schema: Schema | None = None,
+        grammar: str | None = None,  # noqa: ARG002 - a scripted answer may break it on purpose
         max_tokens: int,
         priority: Priority,
         deadline_s: float | None = None,
@@ -161,7 +165,22 @@ class ScriptedSlm:
         script.generated += 1
         words = len(text.split())
         usage = Usage(len(prompt.split()), min(words, max_tokens))
-        return Generation(text, script.finished and words <= max_tokens, usage)
+        finished = script.finished and words <= max_tokens
+        value = parse(schema, text, finished=finished) if schema is not None else None
+        return Generation(text, finished, usage, value)
+
+    async def stream(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int,
+        priority: Priority,
+        deadline_s: float | None = None,
+    ) -> AsyncIterator[str]:
+        """Yield the scripted text word by word; see `SlmEngine.stream`."""
+        answer = await self.generate(prompt, max_tokens=max_tokens, priority=priority, deadline_s=deadline_s)
+        for piece in re.findall(r"\S+\s*|\s+", answer.text)[:max_tokens]:
+            yield piece
 
 
 def from_file(path: Path) -> tuple[ScriptedEmbedder, ScriptedSlm]:

@@ -14,9 +14,7 @@ import torch
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-__all__ = ["KvShape", "RowCache", "SlotCache", "causal_mask"]
-
-_FIRST_TOKENS = 256
+__all__ = ["KvShape", "RowCache", "causal_mask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,78 +75,6 @@ class RowCache:
     def get_seq_length(self, *_: Any) -> int:
         """Return 0: positions and masks are always given explicitly."""
         return 0
-
-
-class SlotCache:
-    """A slab of rows that live as long as their generation. Active rows are 0..n-1.
-
-    The slab starts with `_FIRST_TOKENS` positions a row and doubles when a row needs more: 16 rows of 2,048
-    positions are 0.8 GB for a 135M model, and most prompts are short.
-
-    Args:
-        shape: The model's shape.
-        slots: Number of rows.
-        tokens: Most positions that a row can have.
-    """
-
-    is_compileable = False
-
-    def __init__(self, shape: KvShape, slots: int, tokens: int) -> None:
-        self._shape, self._slots, self._limit = shape, slots, tokens
-        self._store = shape.empty(slots, min(_FIRST_TOKENS, tokens))
-        self._prefill: tuple[int, int] | None = None
-        self._positions = torch.zeros(0, dtype=torch.long)
-        self._rows = torch.zeros(0, dtype=torch.long)
-        self._longest = 0
-
-    def plan_prefill(self, row: int, past: int, new: int) -> None:
-        """The next pass reads `new` tokens of one row's prompt, after `past` tokens."""
-        self._make_room(past + new)
-        self._prefill = (row, past)
-
-    def plan_decode(self, positions: torch.Tensor, longest: int) -> None:
-        """The next pass reads one token of each active row.
-
-        Args:
-            positions: Where each row's token goes, shape (active rows,).
-            longest: The largest position plus one.
-        """
-        self._make_room(longest)
-        self._prefill = None
-        self._positions, self._longest = positions, longest
-        self._rows = torch.arange(len(positions), device=positions.device)
-
-    def update(
-        self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the pass's keys and values where the plan says; return what attention reads."""
-        stored_keys, stored_values = self._store[layer_idx, 0], self._store[layer_idx, 1]
-        if self._prefill is not None:
-            row, past = self._prefill
-            end = past + keys.shape[2]
-            stored_keys[row, :, past:end] = keys[0]
-            stored_values[row, :, past:end] = values[0]
-            return stored_keys[row : row + 1, :, :end], stored_values[row : row + 1, :, :end]
-        stored_keys[self._rows, :, self._positions] = keys[:, :, 0]
-        stored_values[self._rows, :, self._positions] = values[:, :, 0]
-        count = len(self._rows)
-        return stored_keys[:count, :, : self._longest], stored_values[:count, :, : self._longest]
-
-    def get_seq_length(self, *_: Any) -> int:
-        """Return 0: positions and masks are always given explicitly."""
-        return 0
-
-    def move(self, source: int, target: int, tokens: int) -> None:
-        """Copy the first `tokens` positions of one row to another."""
-        self._store[:, :, target, :, :tokens] = self._store[:, :, source, :, :tokens]
-
-    def _make_room(self, tokens: int) -> None:
-        has = int(self._store.shape[4])
-        if tokens <= has:
-            return
-        wider = self._shape.empty(self._slots, min(max(2 * has, tokens), self._limit))
-        wider[:, :, :, :, :has] = self._store
-        self._store = wider
 
 
 def causal_mask(past: int, new: int, device: torch.device) -> torch.Tensor:

@@ -7,21 +7,25 @@ tokens times its options. Several calls share a forward pass.
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from clag_server.models.torch_cache import RowCache, causal_mask
+from clag_server.models.torch_faults import RowLimit
+from clag_server.models.torch_heads import Head, HeadCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from clag_server.models.torch_slm import CausalModel
 
 __all__ = ["ChannelScorer", "ScoredCall"]
+
+_MANY = 1 << 20
+"""Rows of a pass before memory was ever short: the token budget bounds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +38,12 @@ class ScoredCall:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
-    """A head as the model left it."""
-
-    store: torch.Tensor
-    """Keys and values, shape (layers, 2, heads, tokens, width)."""
-    last: torch.Tensor
-    """Hidden state of the last token, shape (width,): it predicts the text's first token."""
-    clipped: bool
-
-    @property
-    def tokens(self) -> int:
-        return int(self.store.shape[3])
-
-    @property
-    def nbytes(self) -> int:
-        return self.store.nbytes + self.last.nbytes
-
-
-@dataclass(frozen=True, slots=True)
 class _Row:
     """One (text, option) pair of a batch."""
 
     call: int
     option: int
-    head: _Head
+    head: Head
     text: list[int]
 
 
@@ -80,21 +65,35 @@ class ChannelScorer:
         self._text_tokens = text_tokens
         self._head_tokens = min(head_tokens, model.max_positions - text_tokens)
         self._batch_tokens = batch_tokens
-        self._cache = _HeadCache(cache_bytes)
+        self._cache = HeadCache(cache_bytes)
+        self._limit = RowLimit(_MANY)
 
-    @torch.inference_mode()
+    @property
+    def hits(self) -> int:
+        """Heads that were cached when a call named them."""
+        return self._cache.hits
+
+    @property
+    def misses(self) -> int:
+        """Heads that had to be read."""
+        return self._cache.misses
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the cached heads."""
+        return self._cache.nbytes
+
     def score(
-        self, texts: Sequence[str], options: Sequence[Sequence[tuple[str, str]]], beat: Callable[[], None]
-    ) -> list[ScoredCall]:
-        """Score calls.
+        self, texts: Sequence[str], options: Sequence[Sequence[tuple[str, str]]]
+    ) -> Generator[None, None, list[ScoredCall]]:
+        """Score calls; yields between forward passes, so that more urgent work can go first.
 
         Args:
             texts: One text a call.
             options: (key, head) pairs of each call.
-            beat: Called between forward passes.
         """
         encoded = self._model.tokenizer.encode([f" {text}" for text in texts])
-        heads, read = self._heads([pair for call in options for pair in call], beat)
+        heads, read = yield from self._heads([pair for call in options for pair in call])
         rows = [
             _Row(c, o, heads[head], encoded[c][: self._text_tokens])
             for c, call in enumerate(options)
@@ -102,9 +101,8 @@ class ChannelScorer:
         ]
         scores = [[0.0] * len(call) for call in options]
         for batch in self._batches(rows):
-            for row, score in zip(batch, self._score_batch(batch), strict=True):
-                scores[row.call][row.option] = score
-            beat()
+            self._limit.run(0, len(batch), partial(self._fill, scores, batch), _give_up)
+            yield
         answers = []
         for c, call in enumerate(options):
             length = len(encoded[c])
@@ -127,6 +125,12 @@ class ChannelScorer:
         if batch:
             yield batch
 
+    def _fill(self, scores: list[list[float]], rows: list[_Row], first: int, count: int) -> None:
+        batch = rows[first : first + count]
+        for row, score in zip(batch, self._score_batch(batch), strict=True):
+            scores[row.call][row.option] = score
+
+    @torch.inference_mode()
     def _score_batch(self, batch: list[_Row]) -> list[float]:
         device = self._model.device
         past = max(row.head.tokens for row in batch)
@@ -153,11 +157,9 @@ class ChannelScorer:
         sums.index_add_(0, rows, self._model.log_probabilities(before[real], ids[real]).double().cpu())
         return [float(one) for one in sums]
 
-    def _heads(
-        self, pairs: list[tuple[str, str]], beat: Callable[[], None]
-    ) -> tuple[dict[str, _Head], dict[str, int]]:
+    def _heads(self, pairs: list[tuple[str, str]]) -> Generator[None, None, tuple[dict[str, Head], dict[str, int]]]:
         """Return every head by its text, and the tokens read for those that were not cached."""
-        found: dict[str, _Head] = {}
+        found: dict[str, Head] = {}
         missing: dict[str, str] = {}
         for key, text in pairs:
             head = self._cache.get(text)
@@ -169,11 +171,14 @@ class ChannelScorer:
         encoded = dict(zip(texts, self._model.tokenizer.encode(texts), strict=True))
         read = {}
         for batch in self._head_batches(texts, encoded):
-            for text, head in zip(batch, self._read_heads([encoded[t] for t in batch]), strict=True):
+            fresh: list[Head] = []
+            ids = [encoded[text] for text in batch]
+            self._limit.run(0, len(batch), partial(self._read_heads, fresh, ids), _give_up)
+            for text, head in zip(batch, fresh, strict=True):
                 found[text] = head
                 read[text] = head.tokens
                 self._cache.put(missing[text], text, head)
-            beat()
+            yield
         return found, read
 
     def _head_batches(self, texts: list[str], encoded: dict[str, list[int]]) -> Iterable[list[str]]:
@@ -187,59 +192,26 @@ class ChannelScorer:
         if batch:
             yield batch
 
-    def _read_heads(self, encoded: list[list[int]]) -> list[_Head]:
+    @torch.inference_mode()
+    def _read_heads(self, fresh: list[Head], encoded: list[list[int]], first: int, count: int) -> None:
         device = self._model.device
-        ids, lengths = _padded([one[: self._head_tokens] for one in encoded])
+        part = encoded[first : first + count]
+        ids, lengths = _padded([one[: self._head_tokens] for one in part])
         rows, tokens = ids.shape
         store = self._model.shape.empty(rows, tokens)
         positions = torch.arange(tokens, device=device)[None]
         mask = causal_mask(0, tokens, device)
         hidden = self._model.hidden(ids.to(device), mask, positions, RowCache(store, 0))
-        return [
+        fresh.extend(
             # Clones, so that a cached head does not hold the whole batch in memory.
-            _Head(store[:, :, i, :, :n].clone(), hidden[i, n - 1].clone(), len(encoded[i]) > n)
+            Head(store[:, :, i, :, :n].clone(), hidden[i, n - 1].clone(), len(part[i]) > n)
             for i, n in enumerate(lengths.tolist())
-        ]
+        )
 
 
-class _HeadCache:
-    """Least recently used heads under a byte limit, found by what they say, not by who names them."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit = limit_bytes
-        self._bytes = 0
-        self._heads: OrderedDict[bytes, _Head] = OrderedDict()
-        self._newest: dict[str, bytes] = {}
-
-    def get(self, text: str) -> _Head | None:
-        digest = _digest(text)
-        head = self._heads.get(digest)
-        if head is not None:
-            self._heads.move_to_end(digest)
-        return head
-
-    def put(self, key: str, text: str, head: _Head) -> None:
-        digest = _digest(text)
-        old = self._newest.get(key)
-        if old is not None and old != digest:
-            self._drop(old)  # the cluster's profile changed: nobody asks for the old head again
-        self._drop(digest)
-        self._newest[key] = digest
-        self._heads[digest] = head
-        self._bytes += head.nbytes
-        while self._bytes > self._limit and len(self._heads) > 1:
-            self._drop(next(iter(self._heads)))
-        if len(self._newest) > 4 * len(self._heads) + 64:
-            self._newest = {k: d for k, d in self._newest.items() if d in self._heads}
-
-    def _drop(self, digest: bytes) -> None:
-        head = self._heads.pop(digest, None)
-        if head is not None:
-            self._bytes -= head.nbytes
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+def _give_up(_: int, reason: str) -> None:
+    """Fail the batch: the server asks again in halves and finds the call at fault."""
+    raise RuntimeError(reason)
 
 
 def _padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:

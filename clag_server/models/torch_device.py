@@ -36,7 +36,7 @@ def choose_device(name: str) -> DeviceChoice:
     device = torch.device(name)
     torch.zeros(1, device=device)  # fails here, with torch's own words, rather than in the first request
     if device.type == "cpu":
-        return DeviceChoice(device, 1024, 1024, 256, 16)
+        return DeviceChoice(device, 1024, 512, 256, 32)
     return DeviceChoice(device, 32768, 16384, 2048, 64)
 
 

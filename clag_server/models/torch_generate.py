@@ -1,64 +1,46 @@
-"""Greedy generation in slots: requests join and leave between steps. Runs in the worker only.
+"""Greedy generation at the level of passes: requests join and leave between two of them. Runs in the worker only.
 
-A step reads at most one piece of one waiting prompt and then one token for every active row, so that scoring and
-embedding, which run between steps, wait for one step only (DESIGN section 7, step policy).
+One call of `step` is one forward pass: a piece of at most `prefill_tokens` of waiting prompts, or one token for
+every running row. Scoring and embedding run between passes, so whoever waits for an answer waits for one pass
+(DESIGN section 7, step policy).
 """
 
 from __future__ import annotations
 
-import heapq
 import time
-from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 
-from clag_server.models.torch_cache import SlotCache, causal_mask
-from clag_server.models.torch_grammar import Constraint, GrammarBook, mask_logits
+from clag_server.models.torch_faults import RowLimit
+from clag_server.models.torch_grammar import GrammarBook, mask_logits
+from clag_server.models.torch_job import Failed, Finished, Job, Piece, WaitingJobs
+from clag_server.models.torch_prefix import PrefixBook
+from clag_server.models.torch_rows import Rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clag_server.models.torch_slm import CausalModel
 
-__all__ = ["Finished", "Generator", "RefusedError"]
+__all__ = ["Event", "Generator", "RefusedError"]
 
-_RESERVED_SLOTS = 2
-"""Slots that only interactive requests may take."""
+_RESERVED_ROWS = 2
+"""Rows that only interactive requests may take."""
+
+_READS_PER_WRITE = 4
+"""Prompt pieces between two tokens of the running rows: a pass costs nearly the same for 1 row as for 32, so rows
+are filled first. One where somebody waits for a running row's text."""
+
+_SIMILAR = 64
+"""Waiting requests among which those of similar length are looked for."""
+
+Event = Finished | Failed | Piece
 
 
 class RefusedError(ValueError):
     """A request that cannot be generated; the message gives the limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A generation that ended."""
-
-    id: int
-    text: str
-    finished: bool
-    tokens_in: int
-    tokens_out: int
-    compute_s: float
-
-
-@dataclass(slots=True)
-class _Job:
-    id: int
-    interactive: bool
-    prompt: list[int]
-    max_tokens: int
-    constraint: Constraint | None
-    read: int = 0
-    """Prompt tokens that are in the cache."""
-    out: list[int] = field(default_factory=list)
-    stopped: bool = False
-    cancelled: bool = False
-    started_s: float = 0.0
-
-    @property
-    def length(self) -> int:
-        """Positions in the cache: the newest token is not in yet."""
-        return self.read + max(len(self.out) - 1, 0)
 
 
 class Generator:
@@ -68,28 +50,53 @@ class Generator:
         model: The language model.
         slots: Requests that run at the same time.
         context_tokens: Prompt and answer together.
-        prefill_tokens: Prompt tokens that one step reads.
+        prefill_tokens: Prompt tokens, padding included, that one pass reads.
+        prefix_bytes: Memory for beginnings that prompts share.
+        clock: Seconds; replaced by tests of fairness.
     """
 
-    def __init__(self, model: CausalModel, *, slots: int, context_tokens: int, prefill_tokens: int) -> None:
+    def __init__(
+        self,
+        model: CausalModel,
+        *,
+        slots: int,
+        context_tokens: int,
+        prefill_tokens: int,
+        prefix_bytes: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._model = model
         self._context = min(context_tokens, model.max_positions)
         self._prefill_tokens = prefill_tokens
         self._slots = slots
-        self._staging = slots  # one more row, where the prompt that is being read lives until it is complete
-        self._cache = SlotCache(model.shape, slots + 1, self._context)
+        self._rows = Rows(model.shape, slots)
         self._grammars = GrammarBook(model)
-        self._waiting: list[tuple[int, int, _Job]] = []
-        self._reading: _Job | None = None
-        self._active: list[_Job] = []
-        self._order = 0
+        self._limit = RowLimit(slots)
+        self._clock = clock
+        self._waiting = WaitingJobs()
+        self._reads = 0
+        self.prefixes = PrefixBook(prefix_bytes)
 
     @property
     def busy(self) -> bool:
         """Whether a step has anything to do."""
-        return bool(self._waiting or self._reading or self._active)
+        return bool(len(self._rows) or len(self._waiting))
 
-    def submit(self, request_id: int, prompt: str, grammar: str | None, max_tokens: int, priority: int) -> None:
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody waits for one of the requests."""
+        return any(job.interactive for job in (*self._rows.everyone, *self._waiting.all()))
+
+    def submit(
+        self,
+        request_id: int,
+        prompt: str,
+        grammar: str | None,
+        max_tokens: int,
+        priority: int,
+        *,
+        streamed: bool = False,
+    ) -> None:
         """Queue a request.
 
         Raises:
@@ -101,112 +108,178 @@ class Generator:
             raise RefusedError(
                 f"prompt of {len(ids)} tokens and answer of {max_tokens}: the limit is {self._context} together"
             )
+        if not ids or not 0 <= min(ids) <= max(ids) < self._model.vocabulary_size:
+            raise RefusedError("the prompt has no tokens, or one that the model does not know")
         constraint = self._grammars.constraint(grammar) if grammar is not None else None
-        job = _Job(request_id, priority == 0, ids, max_tokens, constraint)
-        self._order += 1
-        heapq.heappush(self._waiting, (priority, self._order, job))
+        job = Job(request_id, priority, ids, max_tokens, constraint, streamed, self._clock())
+        job.chain = self.prefixes.chain(ids)
+        self._waiting.put(job)
 
     def cancel(self, request_id: int) -> None:
         """Forget a request; its row is free after the next step."""
-        everyone = [job for _, _, job in self._waiting] + self._active
-        for job in [*everyone, self._reading] if self._reading else everyone:
+        for job in (*self._rows.everyone, *self._waiting.all()):
             if job.id == request_id:
                 job.cancelled = True
 
     def fail_all(self) -> list[int]:
-        """Drop every request after a fault in a step and return their ids."""
-        jobs = [*self._active, *([self._reading] if self._reading else []), *(j for _, _, j in self._waiting)]
-        self._active, self._reading, self._waiting = [], None, []
+        """Drop every request after a fault that is not one request's, and return their ids."""
+        jobs = [*self._rows.clear(), *self._waiting.all()]
+        self._waiting.clear()
         return [job.id for job in jobs if not job.cancelled]
 
-    @torch.inference_mode()
-    def step(self) -> list[Finished]:
-        """Read one piece of a prompt, then one token for each active row; return what ended."""
+    def step(self) -> list[Event]:
+        """Run one pass and return what came of it."""
+        rows = self._rows
+        rows.settle()
+        rows.recover()
         self._admit()
-        if self._reading is not None:
-            self._read_piece(self._reading)
-        if self._active:
-            self._decode()
-        return self._reap()
+        if rows.active and (not rows.reading or self._reads >= self._reads_per_write()):
+            self._reads = 0
+            if self._has_room(max(job.read for job in rows.active) + 1, rows.active):
+                self._limit.run(0, len(rows.active), self._write, self._fail)
+        elif rows.reading:
+            self._reads += 1
+            self._read()
+        return self._events()
+
+    def _reads_per_write(self) -> int:
+        return 1 if any(job.interactive for job in self._rows.active) else _READS_PER_WRITE
 
     def _admit(self) -> None:
-        while self._waiting and self._reading is None:
-            job = self._waiting[0][2]
-            room = self._slots if job.interactive else max(self._slots - _RESERVED_SLOTS, 1)
-            if len(self._active) >= room and not job.cancelled:
-                return
-            heapq.heappop(self._waiting)
-            if not job.cancelled:
-                job.started_s = time.perf_counter()
-                self._reading = job
-
-    def _read_piece(self, job: _Job) -> None:
-        if job.cancelled:
-            self._reading = None
+        """Give rows to the requests that are served next, unless more urgent prompts are being read."""
+        line, reading = self._waiting.line(), self._rows.reading
+        if line is None or (reading and reading[0].priority <= line[0].priority):
             return
-        piece = job.prompt[job.read : job.read + self._prefill_tokens]
-        device = self._model.device
-        self._cache.plan_prefill(self._staging, job.read, len(piece))
-        positions = torch.arange(job.read, job.read + len(piece), device=device)[None]
-        mask = causal_mask(job.read, len(piece), device)
-        hidden = self._model.hidden(torch.tensor([piece], device=device), mask, positions, self._cache)
-        job.read += len(piece)
-        if job.read < len(job.prompt):
+        reserved = 0 if line[0].interactive else min(_RESERVED_ROWS, self._slots - 1)
+        free = min(self._slots - reserved, self._rows.slab.rows) - len(self._rows)
+        if free <= 0:
             return
-        self._reading = None
-        self._cache.move(self._staging, len(self._active), job.read)
-        self._active.append(job)
-        self._take(self._model.logits(hidden[:, -1]), [job])
+        group = self._group([job for job in islice(line, _SIMILAR) if not job.ended], free)
+        longest = max(job.read + min(job.left, self._prefill_tokens) for job in group)
+        if not self._has_room(longest, group):
+            return
+        chosen = set(map(id, group))
+        rest = [job for job in line if id(job) not in chosen]
+        line.clear()
+        line.extend(rest)
+        for job in group:
+            job.started_s = job.started_s or self._clock()
+            self.prefixes.count(hit=job.kept is not None)
+        self._rows.give(group)
 
-    def _decode(self) -> None:
-        jobs = [job for job in self._active if not job.stopped]
-        if len(jobs) != len(self._active) or any(job.cancelled for job in jobs):
-            return  # a row ended with its first token; `_reap` compacts before the next step
+    def _group(self, candidates: list[Job], free: int) -> list[Job]:
+        """Return the first candidate and those that can be read in the same pass."""
+        head = candidates[0]
+        self._look_up(head)
+        if head.keep_at or head.left > self._prefill_tokens:
+            return [head]  # read alone: in pieces, or for the sake of those that share its beginning
+        group, longest = [head], head.left
+        for job in sorted(candidates[1:], key=lambda one: abs(len(one.to_read) - len(head.to_read))):
+            if len(group) == free:
+                break
+            self._look_up(job)
+            wider = max(longest, job.left)
+            if not job.keep_at and (len(group) + 1) * wider <= self._prefill_tokens:
+                group.append(job)
+                longest = wider
+            else:
+                job.kept = None
+        return group
+
+    def _look_up(self, job: Job) -> None:
+        """Find what is kept of a prompt's beginning, and whether more of it is worth keeping."""
+        job.kept = self.prefixes.find(job.chain)
+        job.read = job.kept_tokens = 0 if job.kept is None else int(job.kept.shape[3])
+        worth = self.prefixes.worth_keeping(job.chain)
+        job.keep_at = worth if worth > job.read else 0
+
+    def _has_room(self, tokens: int, jobs: list[Job]) -> bool:
+        """Make room in the slab; False where it could not be had and the rows were given up instead."""
+        try:
+            lost = self._rows.reserve(tokens)
+        except MemoryError as error:
+            longest = max(jobs, key=lambda job: len(job.to_read))
+            longest.failure = str(error)
+            return False
+        for job in reversed(lost):
+            self._waiting.put(job, first=True)
+        return not lost
+
+    def _read(self) -> None:
+        """Read the next piece of the most urgent prompts."""
+        reading = self._rows.reading
+        count, longest = 1, reading[0].next_piece(self._prefill_tokens)
+        if longest == reading[0].left:
+            for job in reading[1:]:
+                wider = max(longest, job.left)
+                if job.keep_at or (count + 1) * wider > self._prefill_tokens:
+                    break
+                count, longest = count + 1, wider
+        if self._has_room(max(job.read for job in reading[:count]) + longest, reading[:count]):
+            self._limit.run(len(self._rows.active), count, self._read_rows, self._fail)
+
+    @torch.inference_mode()
+    def _read_rows(self, first: int, count: int) -> None:
+        slab, at = self._rows.slab, first - len(self._rows.active)
+        jobs = self._rows.reading[at : at + count]
+        pieces = [job.to_read[job.read :][: job.next_piece(self._prefill_tokens)] for job in jobs]
+        new = max(map(len, pieces))
+        positions, mask = slab.plan(first, [job.read for job in jobs], new)
         device = self._model.device
-        lengths = [job.length for job in jobs]
-        longest = max(lengths) + 1
-        positions = torch.tensor(lengths, device=device)
-        self._cache.plan_decode(positions, longest)
-        mask = (torch.arange(longest, device=device)[None] <= positions[:, None])[:, None, None]
-        ids = torch.tensor([[job.out[-1]] for job in jobs], device=device)
-        hidden = self._model.hidden(ids, mask, positions[:, None], self._cache)
-        self._take(self._model.logits(hidden[:, 0]), jobs)
+        ids = torch.tensor([piece + [0] * (new - len(piece)) for piece in pieces], device=device)
+        hidden = self._model.hidden(ids, mask, positions, slab)
+        lasts = torch.tensor([len(piece) - 1 for piece in pieces], device=device)
+        complete = [i for i, job in enumerate(jobs) if job.left == len(pieces[i]) and not job.out]
+        tokens: list[int] = []
+        if complete:
+            picked = torch.tensor(complete, device=device)
+            tokens = self._choose(hidden[picked, lasts[picked]], [jobs[i] for i in complete])
+        # Nothing failed: only now is anything changed that a second try would change again.
+        for row, (job, piece) in enumerate(zip(jobs, pieces, strict=True), first):
+            job.read += len(piece)
+            job.note_pass(count)
+            if job.keep_at and job.read >= job.keep_at:
+                self.prefixes.keep(job.chain, slab.get(row, job.keep_at))
+                job.keep_at = 0
+        for i, token in zip(complete, tokens, strict=True):
+            jobs[i].add(token, self._model.stop_ids)
 
-    def _take(self, logits: torch.Tensor, jobs: list[_Job]) -> None:
-        """Append each row's most likely allowed token."""
+    @torch.inference_mode()
+    def _write(self, first: int, count: int) -> None:
+        slab, jobs = self._rows.slab, self._rows.active[first : first + count]
+        positions, mask = slab.plan(first, [job.read for job in jobs], 1)
+        ids = torch.tensor([[job.out[-1]] for job in jobs], device=self._model.device)
+        hidden = self._model.hidden(ids, mask, positions, slab)
+        tokens = self._choose(hidden[:, 0], jobs)
+        for job, token in zip(jobs, tokens, strict=True):
+            job.read += 1
+            job.note_pass(count)
+            job.add(token, self._model.stop_ids)
+
+    def _choose(self, hidden: torch.Tensor, jobs: list[Job]) -> list[int]:
+        """Return each row's most likely allowed token."""
+        logits = self._model.logits(hidden)
         mask_logits(logits, [job.constraint for job in jobs])
-        for job, token in zip(jobs, logits.argmax(-1).tolist(), strict=True):
-            allowed = job.constraint is None or job.constraint.accept(token)
-            if token in self._model.stop_ids or not allowed:
-                job.stopped = True
-                continue
-            job.out.append(token)
-            ended = job.constraint is not None and job.constraint.ended
-            job.stopped = ended or len(job.out) >= job.max_tokens
+        tokens: list[int] = logits.argmax(-1).tolist()
+        return tokens
 
-    def _reap(self) -> list[Finished]:
-        done: list[Finished] = []
-        row = 0
-        while row < len(self._active):
-            job = self._active[row]
-            if not (job.stopped or job.cancelled):
-                row += 1
-                continue
-            if not job.cancelled:
-                done.append(self._finish(job))
-            last = self._active.pop()
-            if last is not job:
-                self._cache.move(len(self._active), row, last.length)
-                self._active[row] = last
-        return done
+    def _fail(self, row: int, reason: str) -> None:
+        self._rows.everyone[row].failure = reason
 
-    def _finish(self, job: _Job) -> Finished:
-        cut = len(job.out) >= job.max_tokens and not (job.constraint is not None and job.constraint.ended)
-        return Finished(
-            job.id,
-            self._model.tokenizer.decode(job.out),
-            not cut,
-            len(job.prompt),
-            len(job.out),
-            time.perf_counter() - job.started_s,
-        )
+    def _events(self) -> list[Event]:
+        """Return what this pass gave: pieces of streamed texts, ends, failures."""
+        events: list[Event] = []
+        tokenizer = self._model.tokenizer
+        for job in (*self._rows.everyone, *(one for one in self._waiting.all() if one.failure is not None)):
+            if job.cancelled:
+                continue
+            if job.failure is not None:
+                events.append(Failed(job.id, job.failure))
+                continue
+            if job.streamed and (text := job.piece(tokenizer)):
+                events.append(Piece(job.id, text))
+            if job.stopped:
+                events.append(job.result(tokenizer, self._clock()))
+        self._rows.settle()
+        self._waiting.drop_ended()
+        return events

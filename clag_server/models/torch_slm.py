@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from clag_server.models.torch_cache import RowCache, SlotCache
+    from clag_server.models.torch_cache import RowCache
+    from clag_server.models.torch_slab import Slab
 
 __all__ = ["CausalModel"]
 
@@ -63,7 +64,7 @@ class CausalModel:
 
     @torch.inference_mode()
     def hidden(
-        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: RowCache | SlotCache
+        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: RowCache | Slab
     ) -> torch.Tensor:
         """Return the last layer's output, shape (rows, tokens, width).
 

@@ -27,7 +27,7 @@ class WorkerLink:
     def __init__(self, line: socket.socket) -> None:
         self._socket = line
         self._order = 0
-        self._last_sent_s = 0.0
+        self._last_beat_s = 0.0
         self._sending = threading.Lock()  # the language model's loader reports from its own thread
         self.requests: queue.PriorityQueue[tuple[int, int, Request]] = queue.PriorityQueue()
 
@@ -37,15 +37,19 @@ class WorkerLink:
 
     def send(self, frame: protocol.Frame) -> None:
         """Send one frame; blocks while the server does not read."""
-        self._last_sent_s = time.monotonic()
         body = protocol.encode(frame)
         with self._sending:
             self._socket.sendall(body)
 
-    def beat(self) -> None:
-        """Say that work goes on, at most once a second."""
-        if time.monotonic() - self._last_sent_s >= _BEAT_EVERY_S:
-            self.send(protocol.Beat())
+    @property
+    def beat_due(self) -> bool:
+        """Whether the last sign of life was a second ago."""
+        return time.monotonic() - self._last_beat_s >= _BEAT_EVERY_S
+
+    def beat(self, frame: protocol.Beat) -> None:
+        """Send a sign of life."""
+        self._last_beat_s = time.monotonic()
+        self.send(frame)
 
     def _read_all(self) -> None:
         while True:

@@ -19,6 +19,7 @@ class WorkerSettings:
     dtype: str
     threads: int
     embed_tokens: int
+    embed_windows: int
     embed_batch_tokens: int
     choose_text_tokens: int
     choose_head_tokens: int
@@ -29,5 +30,5 @@ class WorkerSettings:
     slots: int
 
     def __post_init__(self) -> None:
-        if self.threads < 0 or self.embed_tokens < 8 or self.context_tokens < 16:
+        if self.threads < 0 or self.embed_tokens < 8 or self.embed_windows < 1 or self.context_tokens < 16:
             raise ValueError(f"settings of the model worker out of range: {self}")

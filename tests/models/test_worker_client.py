@@ -56,15 +56,15 @@ class Rig:
 
 @asynccontextmanager
 async def rig(folder: Path, hang_timeout_s: float = 60.0) -> AsyncIterator[Rig]:
-    settings = WorkerSettings("e", "s", "cpu", "float32", 0, 256, 0, 64, 64, 0, 1, 256, 0, 0)
+    settings = WorkerSettings("e", "s", "cpu", "float32", 0, 256, 1, 0, 64, 64, 0, 1, 256, 0, 0)
     client = WorkerClient(
         settings,
         hang_timeout_s=hang_timeout_s,
         module="tests.models.fake_worker",
         env={"FAKE_WORKER_FOLDER": str(folder), "PYTHONPATH": str(REPOSITORY)},
     )
-    embedder = WorkerEmbedder(client, name="e", dim=2, fingerprint="f", window_tokens=256)
-    slm = WorkerSlm(client, name="s")
+    embedder = WorkerEmbedder([client], name="e", dim=2, fingerprint="f", window_tokens=256)
+    slm = WorkerSlm([client], name="s")
     await client.start()
     try:
         yield Rig(folder, client, embedder, slm)
