@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "status": ("clag_server.cli.status", "Health, models, index, backlog and counts of a running server."),
     "config": ("clag_server.cli.config", "Show the effective settings and where each came from."),
     "models": ("clag_server.cli.models", "List, fetch or verify the models."),
+    "bench-model": ("clag_server.cli.bench_model", "Measure a language model and say what to set for it."),
     "version": ("clag_server.cli.version", "Show the version."),
 }
 """Module and one-line help of each command; the module has it under the command's name with `_command`."""
@@ -52,7 +53,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(_COMMANDS[cmd_name][0])
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

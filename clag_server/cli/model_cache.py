@@ -32,7 +32,7 @@ def configured(settings: Settings) -> list[tuple[str, ModelKind]]:
     if settings.models.backend != "local":
         return []
     wanted = [(settings.models.embedder, ModelKind.EMBEDDER)]
-    if settings.models.slm:
+    if settings.models.slm and not settings.models.slm_url:  # a server elsewhere has its own model
         wanted.append((settings.models.slm, ModelKind.SLM))
     return wanted
 
