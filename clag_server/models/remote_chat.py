@@ -145,7 +145,7 @@ def read_reply(answer: Mapping[str, object]) -> Reply:
 
 
 def read_delta(data: str) -> tuple[str, bool]:
-    """Read the data of one event of a streamed answer.
+    """Read the data of one event of a streamed answer, or a whole answer as the only event.
 
     Returns:
         The piece of text, and whether the answer ended with it.
@@ -164,7 +164,7 @@ def read_delta(data: str) -> tuple[str, bool]:
     choice = _choice(event)
     if choice is None:
         return "", False  # some servers send the usage in an event of its own
-    delta = choice.get("delta")
+    delta = choice.get("delta", choice.get("message"))
     piece = _content(delta.get("content")) if isinstance(delta, dict) else ""
     return piece, choice.get("finish_reason") is not None
 

@@ -182,6 +182,10 @@ class RemoteHttp:
         return b"".join(chunks)
 
     async def _event_data(self, response: httpx2.Response) -> AsyncIterator[str]:
+        if response.headers.get("content-type", "").startswith("application/json"):
+            # A server that cannot stream gives the whole answer: one event.
+            yield (await self._read(response, bound=self._config.max_answer_bytes)).decode("utf-8", "replace")
+            return
         source = httpx2.EventSource(response, max_event_size=self._config.max_answer_bytes)
         async for event in source:
             if event.data:

@@ -212,6 +212,12 @@ async def test_a_streamed_text_arrives_in_pieces(double: OpenAiDouble) -> None:
         assert remote.link.gate.in_flight == 0
 
 
+async def test_a_server_that_cannot_stream_gives_the_whole_text_as_one_piece(double: OpenAiDouble) -> None:
+    double.streams = False
+    async with connected(double) as remote:
+        assert await pieces(remote) == ["The sea is wide."]
+
+
 async def test_reasoning_is_kept_out_of_a_streamed_text(double: OpenAiDouble) -> None:
     async with connected(double) as remote:
         double.answer = lambda _: "<think> What is wide? </think> The sea."

@@ -122,6 +122,9 @@ class OpenAiDouble:
     requests: list[Request] = field(default_factory=list)
     gate: asyncio.Event | None = None
     """When set, requests are answered only while the event is."""
+    streams: bool = True
+    scorer: Callable[[str], tuple[list[str], list[float]]] | None = None
+    """Gives the tokens and log-probabilities of a prompt; by default `log_probability`."""
     in_flight: int = 0
     most_in_flight: int = 0
     port: int = 0
@@ -203,7 +206,7 @@ class OpenAiDouble:
             return
         asked_by_probe = "about the sea" in request.prompt
         text = self._constrained(request) or ("The sea is wide." if asked_by_probe else self.answer(request))
-        if request.body.get("stream"):
+        if request.body.get("stream") and self.streams:
             await line.raw(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             )
@@ -243,7 +246,7 @@ class OpenAiDouble:
         total = 0
         for index, prompt in enumerate(request.body["prompt"]):
             tokens, logprobs = self._scored(prompt)
-            total += len(_tokens(prompt))
+            total += len(tokens) - self.abilities.scores_length_off
             choice: dict[str, object] = {"index": index, "text": " x", "finish_reason": "length"}
             if self.abilities.scores is ScoreMethod.PROMPT_LOGPROBS and "prompt_logprobs" in request.body:
                 entries = [{_token_id(t): {"logprob": p}} for t, p in zip(tokens, logprobs, strict=True)]
@@ -275,6 +278,8 @@ class OpenAiDouble:
         await line.send(200, items)
 
     def _scored(self, prompt: str) -> tuple[list[str], list[float]]:
+        if self.scorer is not None:
+            return self.scorer(prompt)
         tokens = _tokens(prompt)
         logprobs = [-1.0 if self.abilities.scores_flat else log_probability(tokens, i) for i in range(len(tokens))]
         kept = len(tokens) + self.abilities.scores_length_off
