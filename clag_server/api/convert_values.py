@@ -15,6 +15,7 @@ from clag.v1 import types_pb2
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from clag_server.contract.violations import embedding_violation
 from clag_server.types.errors import FieldViolation, InvalidField
 from clag_server.types.memory import AttributeValue, Vector
 
@@ -115,7 +116,7 @@ def embedding_from(values: Sequence[float], *, dim: int | None, field: str) -> V
     """Normalise a caller's embedding; None when there is none.
 
     Args:
-        values: The numbers; the schema's rules have refused NaN and infinities.
+        values: The numbers.
         dim: Dimension of the namespace's index; None when it is not known yet.
         field: Path for the error.
 
@@ -123,7 +124,7 @@ def embedding_from(values: Sequence[float], *, dim: int | None, field: str) -> V
         Shape (dim,), float32, of length 1.
 
     Raises:
-        EmbeddingShape: Another length than the index has, or all zero.
+        EmbeddingShape: Another length than the index has, a number that is not finite, or all zero.
     """
     if not values:
         return None
@@ -136,12 +137,12 @@ def embedding_from(values: Sequence[float], *, dim: int | None, field: str) -> V
         squares = float(np.dot(vector, vector))
     if _SAFE_SQUARES < squares < 1 / _SAFE_SQUARES:
         return vector * np.float32(squares**-0.5)
+    wrong = embedding_violation(values, field=field)
+    if wrong is not None:
+        raise EmbeddingShape(wrong)
     # Very long or very short: the squares leave float32's range, which those of float64 do not.
     wide = vector.astype(np.float64)
-    norm = float(np.linalg.norm(wide))
-    if norm == 0.0:
-        raise EmbeddingShape(FieldViolation(field, "is all zero: the vector index needs a direction"))
-    return (wide / norm).astype(np.float32)
+    return (wide / float(np.linalg.norm(wide))).astype(np.float32)
 
 
 def attribute_from(value: types_pb2.AttributeValue) -> AttributeValue | None:

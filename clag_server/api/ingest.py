@@ -244,7 +244,7 @@ class IngestCall:
         dim = self._facts.embedding_dim()
         items: list[IngestItem] = []
         for index, message in enumerate(frame.message.batch.items):
-            found: Sequence[FieldViolation] = frame.blanked.get(index, ()) or violations(message)
+            found: Sequence[FieldViolation] = frame.blanked.get(index, ()) or violations(message, embeddings=False)
             if not found:
                 try:
                     items.append(new_memory_from(message, dim=dim))

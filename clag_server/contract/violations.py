@@ -37,13 +37,15 @@ _EMBEDDING: Final = "embedding"
 _validator = Validator()
 
 
-def violations(message: Message, *, prefix: str = "") -> tuple[FieldViolation, ...]:
+def violations(message: Message, *, prefix: str = "", embeddings: bool = True) -> tuple[FieldViolation, ...]:
     """Check a message against the rules of the contract.
 
     Args:
         message: a message of a class from `pool.strict_class`. One of a generated class has no rules and
             passes all of those that stand in the schema.
         prefix: put before each path, e.g. "memory." for the field of a request.
+        embeddings: whether the numbers of embeddings are checked; a caller that converts them anyway asks
+            `embedding_violation` where the conversion meets something odd, and saves a pass.
 
     Returns:
         What is wrong, at most `MAX_VIOLATIONS`, in the order of the fields; empty when nothing is.
@@ -55,7 +57,7 @@ def violations(message: Message, *, prefix: str = "") -> tuple[FieldViolation, .
         # A rule met a value that it cannot compute with, e.g. an instant beyond the year 9999.
         return (FieldViolation(prefix.rstrip("."), f"breaks a rule: {shown(str(error))}"),)
     found = [_described(violation, prefix) for violation in broken[:MAX_VIOLATIONS]]
-    found += _own_rules(message, prefix)
+    found += _own_rules(message, prefix, embeddings=embeddings)
     return tuple(found[:MAX_VIOLATIONS])
 
 
@@ -127,9 +129,9 @@ class _Plan(NamedTuple):
     nested: tuple[FieldDescriptor, ...]
 
 
-def _own_rules(message: Message, prefix: str) -> Iterator[FieldViolation]:
+def _own_rules(message: Message, prefix: str, *, embeddings: bool) -> Iterator[FieldViolation]:
     plan = _plan(message.DESCRIPTOR)
-    for name in plan.embeddings:
+    for name in plan.embeddings if embeddings else ():
         wrong = embedding_violation(getattr(message, name), field=prefix + name)
         if wrong is not None:
             yield wrong
@@ -140,7 +142,7 @@ def _own_rules(message: Message, prefix: str) -> Iterator[FieldViolation]:
                 yield FieldViolation(f"{prefix}{name}.nanos", f"must be less than a second, is {nanos}")
     for field in plan.nested:
         for path, child in _children(message, field):
-            yield from _own_rules(child, f"{prefix}{path}.")
+            yield from _own_rules(child, f"{prefix}{path}.", embeddings=embeddings)
 
 
 def _children(message: Message, field: FieldDescriptor) -> Iterable[tuple[str, Message]]:
