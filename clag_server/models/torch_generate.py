@@ -87,6 +87,11 @@ class Generator:
         """Whether somebody waits for one of the requests."""
         return any(job.interactive for job in (*self._rows.everyone, *self._waiting.all()))
 
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of the slab."""
+        return self._rows.slab.nbytes
+
     def submit(
         self,
         request_id: int,
@@ -131,7 +136,6 @@ class Generator:
         """Run one pass and return what came of it."""
         rows = self._rows
         rows.settle()
-        rows.recover()
         self._admit()
         if rows.active and (not rows.reading or self._reads >= self._reads_per_write()):
             self._reads = 0
@@ -282,4 +286,6 @@ class Generator:
                 events.append(job.result(tokenizer, self._clock()))
         self._rows.settle()
         self._waiting.drop_ended()
+        if not self.busy:
+            self._rows.recover()
         return events

@@ -93,7 +93,7 @@ class Rows:
         except PASS_FAULTS as error:
             if not is_out_of_memory(error):
                 raise
-            if self.slab.rows == 1:
+            if self.slab.rows <= 1:
                 raise MemoryError(f"no memory for {tokens} tokens of one request") from error
             return self.retreat(self.slab.rows // 2)
         return []
@@ -110,9 +110,16 @@ class Rows:
         return lost
 
     def recover(self) -> None:
-        """Take all rows again when nobody has one, after memory had run out."""
-        if self.slab.rows < self._slots and not self:
-            self.retreat(min(2 * self.slab.rows, self._slots))
+        """Take more rows again, after memory had run out; called when nobody has or wants one."""
+        rows = self.slab.rows
+        if rows >= self._slots:
+            return
+        try:
+            self.retreat(min(max(2 * rows, 1), self._slots))
+        except PASS_FAULTS as error:
+            if not is_out_of_memory(error):
+                raise
+            self.retreat(max(rows, 1))
 
     def clear(self) -> list[Job]:
         """Take all rows back after a fault; return who had one."""
