@@ -29,6 +29,9 @@ from clag_server.types.cluster import Move
 from clag_server.types.ingest import AckLevel
 from clag_server.types.memory import Matrix, Memory, MemoryState, Vector
 
+_ANY_TIME_NS = 2**62
+"""Later than any pause ends."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -49,14 +52,16 @@ class EmbedStage:
         self._hub = hub
         self._config = config
         self._on_routed = on_routed
+        self.retrying = True
+        """Whether memories may wait that are not due yet: after a failed attempt, or from before the start."""
 
     async def round(self, *, priority: Priority) -> int:
         """Process one batch; returns how many memories were due. Raises ModelUnavailable/Timeout errors."""
         state = self._state
-        memories = await state.catalog.pending(
-            state.ns, MemoryState.STORED, limit=self._config.embed_batch, now_ns=state.now_ns()
-        )
+        memories = await self._pending(self._config.embed_batch, state.now_ns())
         if not memories:
+            if self.retrying:
+                self.retrying = bool(await self._pending(1, _ANY_TIME_NS))
             return 0
         embedded, vectors = await self._embed(memories, priority)
         if embedded:
@@ -65,6 +70,9 @@ class EmbedStage:
                 placer.place(embedded, vectors, lexical)
             self._after(embedded, placer)
         return len(memories)
+
+    async def _pending(self, limit: int, now_ns: int) -> Sequence[Memory]:
+        return await self._state.catalog.pending(self._state.ns, MemoryState.STORED, limit=limit, now_ns=now_ns)
 
     def _after(self, embedded: Sequence[Memory], placer: Placer) -> None:
         state = self._state
@@ -110,6 +118,7 @@ class EmbedStage:
 
     async def _fail(self, memory: Memory, error: str) -> None:
         state = self._state
+        self.retrying = True
         state.counters.add(Outcome.FAILED_ATTEMPTS)
         pause_ns = int(self._config.retry_base_s * 1e9)
         for failed in await state.catalog.record_failure(

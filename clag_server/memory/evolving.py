@@ -40,7 +40,10 @@ class EvolveStage:
         self._hub = hub
 
     async def round(self, *, skip: frozenset[int] = frozenset()) -> int:
-        """Evolve one batch; returns how many memories were evolved. `skip` are keys to leave for later."""
+        """Evolve one batch; returns how many memories were looked at. `skip` are keys to leave for later.
+
+        One that was moved meanwhile is looked at again in the next round.
+        """
         state = self._state
         limit = state.organize.evolve_batch + len(skip)
         placed: list[Memory] = []
@@ -56,7 +59,7 @@ class EvolveStage:
             changes += _changes(memory, neighbours[memory.key], annotations[memory.key], state)
         evolved = await self._commit(memories, changes)
         self._count(evolved, changes, annotations)
-        return len(evolved)
+        return len(memories)
 
     async def _neighbours(self, memories: Sequence[Memory]) -> dict[int, list[Neighbour]]:
         """Nearest earlier members of each memory's cluster, best first."""

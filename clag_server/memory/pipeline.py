@@ -26,9 +26,10 @@ from clag_server.types.errors import StorageFailed
 from clag_server.types.memory import MemoryState
 
 _log = structlog.get_logger(__name__)
-_POLL_S = 2.0
-"""Longest sleep of a loop: failed attempts and idle episodes come due without anyone waking it."""
+_RETRY_S = 2.0
+"""Pause before a loop looks again at what it had to leave: a failed attempt, an SLM that was away."""
 _MAX_PAUSE_S = 5.0
+_SOON_S = 0.05
 _PROFILES_PER_ROUND = 8
 
 
@@ -104,20 +105,26 @@ class NamespacePipeline:
             self._embed_wake.set()
             async with self._embedded:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_S):
+                    async with asyncio.timeout(_RETRY_S):
                         await self._embedded.wait()
 
     async def _embed_loop(self) -> None:
-        await self._forever(self._embed_wake, self._embed_step)
+        await self._forever(self._embed_wake, self._embed_step, self._embed_due_s)
 
     async def _evolve_loop(self) -> None:
-        await self._forever(self._organize_wake, self._organize_step)
+        await self._forever(self._organize_wake, self._organize_step, lambda: None)
 
     async def _vote_loop(self) -> None:
-        await self._forever(self._vote_wake, self._votes.round)
+        await self._forever(self._vote_wake, self._votes.round, lambda: _RETRY_S if self._votes.waiting else None)
 
-    async def _forever(self, wake: asyncio.Event, step: Callable[[], Awaitable[bool]]) -> None:
-        """Run steps while they do something, then sleep until woken; wait out what passes by itself."""
+    async def _forever(
+        self, wake: asyncio.Event, step: Callable[[], Awaitable[bool]], due_s: Callable[[], float | None]
+    ) -> None:
+        """Run steps while they do something, then sleep until woken or due; wait out what passes by itself.
+
+        `due_s` says in how many seconds something comes due without anyone waking the loop, None for nothing: an
+        idle namespace costs nothing.
+        """
         pause = self._config.retry_base_s
         while True:
             wake.clear()
@@ -131,7 +138,7 @@ class NamespacePipeline:
             else:
                 # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_S):
+                    async with asyncio.timeout(due_s()):
                         await wake.wait()
                 continue
             await asyncio.sleep(pause)
@@ -148,6 +155,15 @@ class NamespacePipeline:
             return True
         await self._close_episodes()
         return False
+
+    def _embed_due_s(self) -> float | None:
+        """Return when the next failed attempt or idle episode comes due, None when there is none."""
+        due = [_RETRY_S] if self._embed.retrying else []
+        now = asyncio.get_running_loop().time()
+        last_seen = [self.state.last_seen.get(session, now) for session in self.state.map.open_episodes]
+        if last_seen:
+            due.append(max(_SOON_S, min(last_seen) + self.state.organize.episode_idle_s - now))
+        return min(due, default=None)
 
     async def _close_episodes(self) -> None:
         """Close the episodes of ended sessions, and those that had no new member for a while."""
@@ -166,8 +182,7 @@ class NamespacePipeline:
         async with state.placing() as placer:
             for session, why in sorted(closing.items()):
                 placer.close(state.map.open_episodes[session], why)
-        for session in closing:
-            state.last_seen.pop(session, None)
+        state.last_seen = {s: t for s, t in state.last_seen.items() if s in state.map.open_episodes}
         self._votes.add(placer.routed())
         self._organize_wake.set()
         self._vote_wake.set()
