@@ -20,7 +20,7 @@ _PRIVATE_FIELDS = frozenset(
 )
 """Names of log fields that are never shown above debug."""
 
-_NOISY = ("pymilvus", "alembic", "asyncio", "sqlalchemy", "milvus_lite", "grpc")
+_NOISY = ("pymilvus", "alembic", "asyncio", "sqlalchemy", "milvus_lite", "grpc", "httpx2", "httpcore2")
 """Libraries whose informational lines are of no use to an operator."""
 
 
