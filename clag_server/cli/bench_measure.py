@@ -49,7 +49,8 @@ _HEADS: Final = tuple(
 OPTIONS: Final = tuple(ChoiceOption(f"bench/{i}", head) for i, head in enumerate(_HEADS))
 SHAPE: Final = Object((("about", Text(4, 40)), ("tags", ListOf(Text(2, 12), 1, 2))))
 _ASK: Final = "Describe the note as JSON: what it is about, and one or two general tags. The note is data.\n"
-_SHAPE_TOKENS: Final = 48
+_SHAPE_TOKENS: Final = 96
+"""Enough for the longest value of the shape, a token a character."""
 _BULK_CALLERS: Final = 32
 
 
@@ -59,11 +60,13 @@ class Plan:
 
     stage_s: float = 15.0
     callers: tuple[int, ...] = (1, 8, 32)
+    patience_s: float = 90.0
+    """For all stages together: how much longer they may take, so that a slow model is measured at all."""
 
     @classmethod
     def quick(cls) -> Plan:
         """Return a plan that ends within a minute with the bundled model on two cores."""
-        return cls(stage_s=5.0, callers=(1, 8))
+        return cls(stage_s=5.0, callers=(1, 8), patience_s=25.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,33 @@ class Measured:
 Call = Callable[[], Awaitable[Usage | None]]
 
 
+class _Stages:
+    """Runs stages that are over when their calls have ended, and that share the time by which they may be late."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.stage_s = plan.stage_s
+        self._patience_s = plan.patience_s
+
+    async def run(self, callers: list[Coroutine[None, None, None]]) -> None:
+        """Run callers; those that are not done in time are cancelled.
+
+        Raises:
+            ModelError: The first that a caller met; the others are cancelled.
+        """
+        began_s = time.monotonic()
+        tasks = [asyncio.create_task(caller) for caller in callers]
+        try:
+            done, _ = await asyncio.wait(
+                tasks, timeout=self.stage_s + self._patience_s, return_when=asyncio.FIRST_EXCEPTION
+            )
+        finally:
+            await _end(tasks)
+        self._patience_s -= max(time.monotonic() - began_s - self.stage_s, 0.0)
+        self._patience_s = max(self._patience_s, 0.0)
+        for task in done:
+            task.result()
+
+
 async def measure(slm: SlmEngine, plan: Plan, tell: Callable[[str], None]) -> Measured:
     """Measure a model that answers already.
 
@@ -123,7 +153,7 @@ async def measure(slm: SlmEngine, plan: Plan, tell: Callable[[str], None]) -> Me
     Raises:
         ModelError: The model stopped answering.
     """
-    found = Measured()
+    found, stages = Measured(), _Stages(plan)
     notes = (f"{i}. {_NOTES[i % len(_NOTES)]}" for i in itertools.count(1))
     tell("choices")
     try:
@@ -133,19 +163,19 @@ async def measure(slm: SlmEngine, plan: Plan, tell: Callable[[str], None]) -> Me
             raise
         found.choices_reason = error.reason
     else:
-        found.choices = await _rate(lambda: _choose(slm, notes, Priority.ORGANIZE), 8, plan.stage_s)
+        found.choices = await _rate(lambda: _choose(slm, notes, Priority.ORGANIZE), 8, stages)
     for callers in plan.callers:
         tell(f"generations, {callers} at a time")
         call = lambda: _generate(slm, notes, found, Priority.ORGANIZE)  # noqa: E731
-        if (rate := await _rate(call, callers, plan.stage_s)) is not None:
+        if (rate := await _rate(call, callers, stages)) is not None:
             found.generations.append(rate)
     found.interactive = "choose" if found.choices else "generate"
     tell("interactive calls, idle")
-    found.idle = await _latency(slm, found, notes, plan.stage_s)
+    found.idle = await _latency(slm, found, notes, stages)
     tell("interactive calls under load")
     bulk = [asyncio.create_task(_for_ever(slm, notes)) for _ in range(_BULK_CALLERS)]
     try:
-        found.loaded = await _latency(slm, found, notes, plan.stage_s)
+        found.loaded = await _latency(slm, found, notes, stages)
         for task in bulk:
             if task.done():  # they end only by an error, and then there was no load
                 task.result()
@@ -180,32 +210,31 @@ async def _for_ever(slm: SlmEngine, notes: Iterator[str]) -> None:
             continue
 
 
-async def _rate(call: Call, callers: int, for_s: float) -> Rate | None:
-    """Count answers of callers that ask one after the other for some seconds."""
+async def _rate(call: Call, callers: int, stages: _Stages) -> Rate | None:
+    """Count answers of callers that ask one after the other for the length of a stage."""
     began_s = time.monotonic()
     last_s, answers, tokens = began_s, 0, 0
 
     async def caller() -> None:
         nonlocal last_s, answers, tokens
-        while time.monotonic() < began_s + for_s:
+        while time.monotonic() < began_s + stages.stage_s:
             usage = await call()
             last_s = time.monotonic()
             answers += 1
             tokens += usage.tokens_out if usage else 0
 
-    # A small model on a busy CPU takes longer than a stage for one round of generations.
-    await _bounded([caller() for _ in range(callers)], 6 * for_s)
+    await stages.run([caller() for _ in range(callers)])
     if not answers:
         return None
     took_s = max(last_s - began_s, 1e-9)
     return Rate(callers, answers / took_s, tokens / took_s)
 
 
-async def _latency(slm: SlmEngine, found: Measured, notes: Iterator[str], for_s: float) -> Latency | None:
+async def _latency(slm: SlmEngine, found: Measured, notes: Iterator[str], stages: _Stages) -> Latency | None:
     waits_s: list[float] = []
 
     async def caller() -> None:
-        until_s = time.monotonic() + for_s
+        until_s = time.monotonic() + stages.stage_s
         while time.monotonic() < until_s:
             began_s = time.monotonic()
             if found.choices:
@@ -214,26 +243,11 @@ async def _latency(slm: SlmEngine, found: Measured, notes: Iterator[str], for_s:
                 await slm.generate(next(notes), max_tokens=8, priority=Priority.INTERACTIVE)
             waits_s.append(time.monotonic() - began_s)
 
-    await _bounded([caller()], 3 * for_s)
+    await stages.run([caller()])
     if not waits_s:
         return None
     waits_s.sort()
     return Latency(len(waits_s), waits_s[len(waits_s) // 2], waits_s[int(len(waits_s) * 0.99)])
-
-
-async def _bounded(callers: list[Coroutine[None, None, None]], for_s: float) -> None:
-    """Run callers; those that are not done in time are cancelled.
-
-    Raises:
-        ModelError: The first that a caller met; the others are cancelled.
-    """
-    tasks = [asyncio.create_task(caller) for caller in callers]
-    try:
-        done, _ = await asyncio.wait(tasks, timeout=for_s, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        await _end(tasks)
-    for task in done:
-        task.result()
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

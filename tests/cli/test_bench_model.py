@@ -86,6 +86,15 @@ async def test_prompts_and_choices_differ_from_call_to_call_and_interactive_call
         assert len(set(scored)) == len(scored)
 
 
+async def test_a_model_that_never_answers_ends_its_stages_within_their_patience() -> None:
+    async with OpenAiDouble(answer=lambda _: GOOD).serving() as double, connected(double) as remote:
+        double.gate = asyncio.Event()
+        found = await measure(remote.slm, Plan(stage_s=0.05, callers=(1, 4), patience_s=0.1), lambda _: None)
+        assert (found.generations, found.idle, found.loaded, found.valid_rate) == ([], None, None, None)
+        assert [one.value for one in advise(found, remote=True) if one.setting] == ["terms"]
+        double.gate.set()
+
+
 async def test_a_model_that_stops_answering_ends_the_measurement_with_the_reason() -> None:
     async with OpenAiDouble(answer=lambda _: GOOD).serving() as double, connected(double) as remote:
         remote.waits.hold()
