@@ -22,7 +22,7 @@ from clag_server.models.errors import (
 from clag_server.models.status import EngineMetrics, EngineState, EngineStatus
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -223,7 +223,7 @@ class SlmEngine(Protocol):
         max_tokens: int,
         priority: Priority,
         deadline_s: float | None = None,
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str]:
         """Continue a prompt and yield the text as it is written, in pieces of whole characters.
 
         An iterator that is closed or cancelled ends the generation.

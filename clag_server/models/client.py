@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from clag_server.children import ChildState, ChildStatus, Launch, SupervisedProcess
+from clag_server.children import ChildState, ChildStatus, Launch, RestartPolicy, SupervisedProcess
 from clag_server.models import protocol
 from clag_server.models.api import ModelError, ModelRequestRefusedError, ModelUnavailableError
 
@@ -72,6 +72,7 @@ class WorkerClient:
         name: For logs and errors.
         module: The worker's module (tests run one that misbehaves).
         env: Variables added to the worker's environment.
+        policy: Delays between two starts.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class WorkerClient:
         name: str = "model worker",
         module: str = "clag_server.models.worker",
         env: Mapping[str, str] | None = None,
+        policy: RestartPolicy | None = None,
     ) -> None:
         self._hang_timeout_s = hang_timeout_s
         self._listeners: dict[str, ModelListener] = {}
@@ -113,6 +115,7 @@ class WorkerClient:
             on_ready=self._connect,
             on_change=self._on_change,
             ready_timeout_s=load_timeout_s,
+            policy=policy,
         )
 
     @property

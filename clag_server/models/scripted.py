@@ -34,7 +34,7 @@ from clag_server.models.schema import parse
 from clag_server.models.script import Call, Script, ScriptError, ScriptFile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -176,7 +176,7 @@ class ScriptedSlm:
         max_tokens: int,
         priority: Priority,
         deadline_s: float | None = None,
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str]:
         """Yield the scripted text word by word; see `SlmEngine.stream`."""
         answer = await self.generate(prompt, max_tokens=max_tokens, priority=priority, deadline_s=deadline_s)
         for piece in re.findall(r"\S+\s*|\s+", answer.text)[:max_tokens]:

@@ -18,7 +18,7 @@ from clag_server.models.errors import ModelRequestRefusedError, WrongShapeError
 from clag_server.models.schema import grammar_of, parse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from clag_server.models.client import Answer, WorkerClient
     from clag_server.models.lanes import Lane
@@ -137,7 +137,7 @@ class WorkerSlm(Engine):
         max_tokens: int,
         priority: Priority,
         deadline_s: float | None = None,
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str]:
         """Continue a prompt piece by piece; see `SlmEngine.stream`."""
         with self._metered():
             _check_prompt(prompt, max_tokens)

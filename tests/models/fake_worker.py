@@ -1,8 +1,9 @@
 """A worker process without models, for the client's tests: it answers by rules and misbehaves on request.
 
 Texts decide: `slow ...` waits for the file RELEASE, `die` kills the process, `silent` never answers, `short` loses
-a vector, `nan` gives NaN, `fail` fails, `refuse` refuses. A vector is (number of characters, position in batch).
-Every request is noted in the file LOG, in the order in which the worker took it.
+a vector, `nan` gives NaN, `fail` fails, `refuse` refuses, `fat` says that the worker has 900 MiB and never answers.
+A vector is (number of characters, position in batch). Every request is noted in the file LOG, in the order in which
+the worker took it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,22 @@ def main() -> None:
         slm = protocol.Loaded("slm", "cpu", "float32", 0.1, 1000)
     line.sendall(protocol.encode(protocol.Loaded("embedder", "cpu", "float32", 0.1, 100)))
     line.sendall(protocol.encode(slm))
+    lifeline.progress("pretending to load")
     lifeline.ready()
     while True:
         frame = protocol.decode(read(line, struct.unpack(">I", read(line, 4))[0]))
+        for piece in pieces_of(frame):
+            line.sendall(protocol.encode(piece))
         answer = handle(frame, folder)
         if answer is not None:
             line.sendall(protocol.encode(answer))
+
+
+def pieces_of(frame: protocol.Frame) -> list[protocol.Frame]:
+    if not isinstance(frame, protocol.Generate) or not frame.streamed:
+        return []
+    words = frame.prompt.upper().split(" ")
+    return [protocol.Piece(frame.id, word + (" " if i < len(words) - 1 else "")) for i, word in enumerate(words)]
 
 
 def handle(frame: protocol.Frame, folder: Path) -> protocol.Frame | None:
@@ -48,6 +59,8 @@ def handle(frame: protocol.Frame, folder: Path) -> protocol.Frame | None:
             time.sleep(0.005)
     if "die" in texts:
         os.kill(os.getpid(), signal.SIGKILL)
+    if "fat" in texts:
+        return protocol.Beat(rss_bytes=900 << 20, prefix_hits=3, prefix_misses=2)
     if "silent" in texts or isinstance(frame, protocol.Cancel):
         return None
     if "fail" in texts or "refuse" in texts:

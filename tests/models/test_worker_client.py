@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+import os
+import signal
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from clag_server.children import RestartPolicy
 from clag_server.models.api import (
     ChoiceOption,
     EngineState,
@@ -26,7 +30,7 @@ from clag_server.models.worker_settings import WorkerSettings
 from clag_server.models.worker_slm import WorkerSlm
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOW, LATER, BULK = Priority.INTERACTIVE, Priority.ORGANIZE, Priority.BULK
@@ -36,7 +40,7 @@ OPTIONS = [ChoiceOption("a", "aaa"), ChoiceOption("b", "b")]
 @dataclass
 class Rig:
     folder: Path
-    client: WorkerClient
+    clients: list[WorkerClient]
     embedder: WorkerEmbedder
     slm: WorkerSlm
 
@@ -54,22 +58,34 @@ class Rig:
                 await asyncio.sleep(0.005)
 
 
+QUICK = RestartPolicy(first_delay_s=0.01, max_delay_s=0.02)
+
+
 @asynccontextmanager
-async def rig(folder: Path, hang_timeout_s: float = 60.0) -> AsyncIterator[Rig]:
+async def rig(
+    folder: Path, hang_timeout_s: float = 60.0, workers: int = 1, limit_mib: int = 0
+) -> AsyncIterator[Rig]:
     settings = WorkerSettings("e", "s", "cpu", "float32", 0, 256, 1, 0, 64, 64, 0, 1, 256, 0, 0)
-    client = WorkerClient(
-        settings,
-        hang_timeout_s=hang_timeout_s,
-        module="tests.models.fake_worker",
-        env={"FAKE_WORKER_FOLDER": str(folder), "PYTHONPATH": str(REPOSITORY)},
-    )
-    embedder = WorkerEmbedder([client], name="e", dim=2, fingerprint="f", window_tokens=256)
-    slm = WorkerSlm([client], name="s")
-    await client.start()
+    clients = [
+        WorkerClient(
+            settings,
+            hang_timeout_s=hang_timeout_s,
+            memory_limit_bytes=limit_mib << 20,
+            module="tests.models.fake_worker",
+            env={"FAKE_WORKER_FOLDER": str(folder), "PYTHONPATH": str(REPOSITORY)},
+            policy=QUICK,
+        )
+        for _ in range(workers)
+    ]
+    embedder = WorkerEmbedder(clients, name="e", dim=2, fingerprint="f", window_tokens=256)
+    slm = WorkerSlm(clients, name="s")
+    for client in clients:
+        await client.start()
     try:
-        yield Rig(folder, client, embedder, slm)
+        yield Rig(folder, clients, embedder, slm)
     finally:
-        await client.stop()
+        for client in clients:
+            await client.stop()
 
 
 async def test_each_text_gets_its_own_vector_in_the_order_of_the_call(tmp_path: Path) -> None:
@@ -218,9 +234,124 @@ async def test_stopping_fails_what_is_in_flight(tmp_path: Path) -> None:
     async with rig(tmp_path) as r:
         waiting = asyncio.create_task(r.embedder.embed(["silent"], priority=LATER))
         await r.until_taken("silent")
-        await r.client.stop()
+        await r.clients[0].stop()
         with pytest.raises(ModelUnavailableError):
             await waiting
+
+
+async def test_a_stream_gives_its_pieces_and_ends(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        pieces = [one async for one in r.slm.stream("tell me more", max_tokens=9, priority=NOW)]
+        assert pieces == ["TELL ", "ME ", "MORE"]
+        with pytest.raises(ModelRequestRefusedError):
+            await anext(aiter(r.slm.stream(" ", max_tokens=9, priority=NOW)))
+
+
+async def test_a_stream_that_is_left_is_cancelled_in_the_worker(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        async with aclosing(r.slm.stream("slow silent", max_tokens=9, priority=NOW)) as pieces:
+            assert await anext(pieces) == "SLOW "
+        r.release()
+        await r.embedder.embed(["after"], priority=BULK)
+        assert "Cancel" in [name for name, _, _ in r.taken()]
+
+
+async def test_a_stream_ends_with_an_error_when_the_worker_dies(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        with pytest.raises(ModelUnavailableError):
+            [one async for one in r.slm.stream("die", max_tokens=9, priority=NOW)]
+
+
+async def test_a_worker_that_grows_past_its_limit_is_replaced_with_the_reason(tmp_path: Path) -> None:
+    async with rig(tmp_path, limit_mib=500) as r:
+        with pytest.raises(ModelUnavailableError, match=r"900 MiB, models\.memory_limit_mib is 500"):
+            await r.slm.generate("fat", max_tokens=5, priority=LATER)
+        assert await embed_until_answered(r, "again") == [[5.0, 0.0]]
+        status = r.slm.status
+        assert status.restarts == 1
+        assert (status.metrics.prefix_hits, status.metrics.prefix_misses) == (3, 2)
+        assert status.metrics.failures == {"unavailable": 1}
+
+
+async def test_work_is_shared_among_workers_and_goes_on_when_one_dies(tmp_path: Path) -> None:
+    async with rig(tmp_path, workers=2) as r:
+        await r.embedder.embed(["warm"], priority=NOW)
+        await until(lambda: r.embedder.status.loads == 2)
+        bulk = [asyncio.create_task(r.embedder.embed(["slow " + "x" * 90], priority=BULK)) for _ in range(12)]
+        await until(lambda: sum("slow " + "x" * 90 in texts for _, _, texts in r.taken()) == 2)
+        pid = r.clients[0].child.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        r.release()
+        answers = await asyncio.gather(*bulk, return_exceptions=True)
+        lost = [one for one in answers if isinstance(one, ModelUnavailableError)]
+        assert len(lost) + sum(not isinstance(one, BaseException) for one in answers) == 12
+        assert 1 <= len(lost) <= 4, "only what the dead worker had in hand"
+        assert (await r.embedder.embed(["fine"], priority=NOW)).tolist() == [[4.0, 0.0]]
+
+
+async def test_a_call_that_ends_the_worker_takes_no_other_call_along_twice(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        texts = ["one", "die", "three", "four"]
+
+        async def ask(text: str) -> bool:
+            try:
+                await r.embedder.embed([text], priority=LATER)
+            except ModelUnavailableError:
+                return False
+            return True
+
+        first = await asyncio.gather(*(ask(text) for text in texts))
+        assert first == [False] * 4, "they were in one batch"
+        await embed_until_answered(r, "again")
+        assert await asyncio.gather(*(ask(text) for text in texts[:1] + texts[2:])) == [True] * 3
+        assert not await ask("die")
+
+
+async def test_every_caller_hears_something_when_the_worker_is_killed_again_and_again(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        ended = asyncio.Event()
+        heard: list[object] = []
+
+        async def caller(i: int) -> None:
+            while not ended.is_set():
+                try:
+                    match i % 3:
+                        case 0:
+                            heard.append(await r.embedder.embed([f"text {i}"], priority=BULK))
+                        case 1:
+                            heard.append(await r.slm.choose(f"text {i}", OPTIONS, priority=LATER))
+                        case _:
+                            heard.append(await r.slm.generate(f"text {i}", max_tokens=5, priority=NOW))
+                except ModelUnavailableError as error:
+                    heard.append(error)
+                    await asyncio.sleep(0.01)
+
+        async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+            for i in range(12):
+                group.create_task(caller(i))
+            for _ in range(20):
+                await embed_until_answered(r, "it runs")
+                before, pid = r.embedder.status.loads, r.clients[0].child.pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+                await until(partial(loaded_again, r, before))
+            ended.set()
+        assert r.embedder.status.restarts >= 20
+        assert sum(isinstance(one, ModelUnavailableError) for one in heard) >= 20
+        assert sum(not isinstance(one, Exception) for one in heard) > 20
+        assert r.embedder.status.queue_depth == r.slm.status.queue_depth == 0
+
+
+def loaded_again(r: Rig, before: int) -> bool:
+    return r.embedder.status.loads > before
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for another process."""
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110 - another process has no event
+            await asyncio.sleep(0.005)
 
 
 async def embed_until_answered(r: Rig, text: str) -> list[list[float]]:
