@@ -32,7 +32,6 @@ from clag_server.contract.pool import PACKAGE
 from clag_server.listen import Credentials, Listener, bind, credentials_of, locked
 from clag_server.memory.system import MemorySystem
 from clag_server.models.api import EngineState, EngineStatus
-from clag_server.models.config import Backend, ModelsConfig
 from clag_server.models.factory import ModelHost, build_models
 from clag_server.models.remote_config import RemoteConfigError
 from clag_server.models.scripted import ScriptError
@@ -42,7 +41,7 @@ from clag_server.ops.errors import ModelsMissing, StartRefused, UnusableFile
 from clag_server.ops.logging import configure_logging
 from clag_server.ops.signals import StopSignals, stop_signals
 from clag_server.ops.tokens import read_token
-from clag_server.settings import LogFormat, LogSettings, ModelSettings, Settings, SettingsError, load
+from clag_server.settings import LogFormat, LogSettings, ModelSettings, Settings, SettingsError, load, models_config
 from clag_server.types.errors import StorageFailed
 from clag_server.vectors.index import MilvusIndex
 
@@ -236,28 +235,6 @@ class _Server:
 def _configure_logging(settings: LogSettings) -> None:
     json = {LogFormat.AUTO: None, LogFormat.HUMAN: False, LogFormat.JSON: True}[settings.format]
     configure_logging(level=settings.level, json=json)
-
-
-def models_config(settings: ModelSettings) -> ModelsConfig:
-    """What the settings say of models, as the models take it."""
-    return ModelsConfig(
-        cache=settings.cache_dir,
-        backend=Backend.SCRIPTED if settings.backend == "scripted" else Backend.WORKER,
-        embedder=settings.embedder,
-        slm=settings.slm or None,
-        slm_url=settings.slm_url,
-        slm_api_key_file=settings.slm_api_key_file,
-        slm_concurrency=settings.slm_concurrency,
-        device=settings.device,
-        devices=settings.devices,
-        workers=settings.workers,
-        memory_limit_mib=settings.memory_limit_mib,
-        dtype=settings.dtype,
-        threads=settings.threads,
-        hang_timeout_s=settings.hang_timeout_s,
-        load_timeout_s=settings.load_timeout_s,
-        script=settings.script,
-    )
 
 
 def _built_models(settings: ModelSettings) -> ModelHost:

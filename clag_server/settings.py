@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
-from clag_server.models.config import ModelsConfig
+from clag_server.models.config import Backend, ModelsConfig
 from clag_server.models.remote_config import parse_address
 from clag_server.settings_sources import (
     DEFAULT_ORIGIN,
@@ -40,6 +40,7 @@ __all__ = [
     "StorageSettings",
     "effective",
     "load",
+    "models_config",
 ]
 
 MAX_SOCKET_PATH_BYTES = 104
@@ -272,6 +273,28 @@ class Settings(_Section):
                 f"({self.ingest.max_batch_items}), or a full frame could never be sent"
             )
         return self
+
+
+def models_config(settings: ModelSettings) -> ModelsConfig:
+    """What the settings say of models, as the models take it."""
+    return ModelsConfig(
+        cache=settings.cache_dir,
+        backend=Backend.SCRIPTED if settings.backend == "scripted" else Backend.WORKER,
+        embedder=settings.embedder,
+        slm=settings.slm or None,
+        slm_url=settings.slm_url,
+        slm_api_key_file=settings.slm_api_key_file,
+        slm_concurrency=settings.slm_concurrency,
+        device=settings.device,
+        devices=settings.devices,
+        workers=settings.workers,
+        memory_limit_mib=settings.memory_limit_mib,
+        dtype=settings.dtype,
+        threads=settings.threads,
+        hang_timeout_s=settings.hang_timeout_s,
+        load_timeout_s=settings.load_timeout_s,
+        script=settings.script,
+    )
 
 
 class Effective(NamedTuple):

@@ -76,7 +76,7 @@ def bench_model_command(
     """
     from clag_server.cli.bench_measure import Plan
     from clag_server.models.remote_config import RemoteConfigError
-    from clag_server.server import models_config
+    from clag_server.settings import models_config
 
     configure_logging(level="error", json=None)
     named = {"models.slm": name, "models.slm_url": url or None, "models.slm_api_key_file": api_key_file}

@@ -13,8 +13,7 @@ from clag_server.models.factory import build_models, build_remote
 from clag_server.models.remote import RemoteSlm
 from clag_server.models.remote_config import RemoteConfigError
 from clag_server.models.specs import ModelKind, ModelMissingError
-from clag_server.server import models_config
-from clag_server.settings import SettingsError, load
+from clag_server.settings import SettingsError, load, models_config
 
 URL = "http://127.0.0.1:8000/v1"
 
