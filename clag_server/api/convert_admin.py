@@ -15,7 +15,7 @@ from clag_server.api.convert_values import duration, time_to
 from clag_server.api.facts import ModelFacts, ServerFacts
 from clag_server.catalog.api import Namespace
 from clag_server.contract.pool import PACKAGE
-from clag_server.models.api import EngineState
+from clag_server.models.api import EngineState, EngineStatus
 
 __all__ = ["namespace_to", "server_info_to"]
 
@@ -72,6 +72,25 @@ def _model(model: ModelFacts) -> pb.ModelInfo:
         detail=model.status.reason,
         dimension=model.dim,
         device=model.status.device,
+        work=_work(model.status),
+    )
+
+
+def _work(status: EngineStatus) -> pb.ModelWork:
+    done = status.metrics
+    return pb.ModelWork(
+        calls=done.calls,
+        failures=done.failures,
+        waiting=status.queue_depth,
+        wait_p50=duration(done.wait_p50_s),
+        wait_p99=duration(done.wait_p99_s),
+        batch_mean=done.batch_mean,
+        tokens_in=done.tokens_in,
+        tokens_out=done.tokens_out,
+        tokens_per_second=done.tokens_per_s,
+        prefix_hits=done.prefix_hits,
+        prefix_misses=done.prefix_misses,
+        restarts=status.restarts,
     )
 
 

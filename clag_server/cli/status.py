@@ -125,7 +125,17 @@ def _model(model: pb.ModelInfo) -> str:
         return "none"
     state = enum_word(pb.ModelState.Name, model.state)
     where = f" on {one_line(model.device)}" if model.device else ""
-    return f"{one_line(model.name)}, {state}{where} {one_line(model.detail)}".rstrip()
+    parts = [f"{one_line(model.name)}, {state}{where} {one_line(model.detail)}".rstrip()]
+    work = model.work
+    if work.calls or work.failures:
+        failed = ", ".join(f"{count:,} {one_line(cause)}" for cause, count in sorted(work.failures.items()))
+        parts.append(f"{work.calls:,} calls" + (f" ({failed})" if failed else ""))
+        parts.append(f"{work.waiting:,} waiting, wait p99 {1000 * seconds(work.wait_p99):,.0f} ms")
+        parts.append(f"{work.batch_mean:.1f} a batch, {work.tokens_per_second:,.0f} tokens/s")
+    if work.prefix_hits or work.prefix_misses:
+        share = work.prefix_hits / (work.prefix_hits + work.prefix_misses)
+        parts.append(f"{share:.0%} of beginnings kept")
+    return "; ".join(parts)
 
 
 def _backlog(stats: pb.GetStatsResponse) -> str:

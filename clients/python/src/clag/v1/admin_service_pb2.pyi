@@ -2071,6 +2071,7 @@ class ModelInfo(_message.Message):
     DIMENSION_FIELD_NUMBER: _builtins.int
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     sha256: _builtins.str
@@ -2085,6 +2086,10 @@ class ModelInfo(_message.Message):
     """Longest input in tokens."""
     device: _builtins.str
     """Where it runs, e.g. "cpu", "cuda:0" or the host of a remote server."""
+    @_builtins.property
+    def work(self) -> Global___ModelWork:
+        """What it has done since the server started."""
+
     def __init__(
         self,
         *,
@@ -2095,14 +2100,109 @@ class ModelInfo(_message.Message):
         dimension: _builtins.int = ...,
         max_tokens: _builtins.int = ...,
         device: _builtins.str = ...,
+        work: Global___ModelWork | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "device", b"device", "dimension", b"dimension", "max_tokens", b"max_tokens", "name", b"name", "sha256", b"sha256", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "device", b"device", "dimension", b"dimension", "max_tokens", b"max_tokens", "name", b"name", "sha256", b"sha256", "state", b"state", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
+
+@_typing.final
+class ModelWork(_message.Message):
+    """ModelWork counts what a model has done since the server started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FailuresEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    WAIT_P50_FIELD_NUMBER: _builtins.int
+    WAIT_P99_FIELD_NUMBER: _builtins.int
+    BATCH_MEAN_FIELD_NUMBER: _builtins.int
+    TOKENS_IN_FIELD_NUMBER: _builtins.int
+    TOKENS_OUT_FIELD_NUMBER: _builtins.int
+    TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    PREFIX_HITS_FIELD_NUMBER: _builtins.int
+    PREFIX_MISSES_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    calls: _builtins.int
+    """Calls that were answered; a text to embed is one."""
+    waiting: _builtins.int
+    """Calls that wait for a batch now."""
+    batch_mean: _builtins.float
+    """Mean number of calls that shared a batch, over the last 512 calls."""
+    tokens_in: _builtins.int
+    """Tokens read, kept beginnings left out."""
+    tokens_out: _builtins.int
+    """Tokens written."""
+    tokens_per_second: _builtins.float
+    """Tokens read and written a second, over the last minute."""
+    prefix_hits: _builtins.int
+    """Cluster profiles and prompt beginnings that were kept from an earlier call."""
+    prefix_misses: _builtins.int
+    """Cluster profiles and prompt beginnings that had to be read."""
+    restarts: _builtins.int
+    """How often its process was started again."""
+    @_builtins.property
+    def failures(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Calls without a usable answer, by cause: unavailable, timeout, refused, wrong_shape, unusable_cut,
+        unusable_not_json, unusable_wrong_fields, unusable_out_of_bounds.
+        """
+
+    @_builtins.property
+    def wait_p50(self) -> _duration_pb2.Duration:
+        """Median wait for a batch over the last 512 calls."""
+
+    @_builtins.property
+    def wait_p99(self) -> _duration_pb2.Duration:
+        """The wait that 99 of 100 of these calls did not exceed."""
+
+    def __init__(
+        self,
+        *,
+        calls: _builtins.int = ...,
+        failures: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        waiting: _builtins.int = ...,
+        wait_p50: _duration_pb2.Duration | None = ...,
+        wait_p99: _duration_pb2.Duration | None = ...,
+        batch_mean: _builtins.float = ...,
+        tokens_in: _builtins.int = ...,
+        tokens_out: _builtins.int = ...,
+        tokens_per_second: _builtins.float = ...,
+        prefix_hits: _builtins.int = ...,
+        prefix_misses: _builtins.int = ...,
+        restarts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait_p50", b"wait_p50", "wait_p99", b"wait_p99"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_mean", b"batch_mean", "calls", b"calls", "failures", b"failures", "prefix_hits", b"prefix_hits", "prefix_misses", b"prefix_misses", "restarts", b"restarts", "tokens_in", b"tokens_in", "tokens_out", b"tokens_out", "tokens_per_second", b"tokens_per_second", "wait_p50", b"wait_p50", "wait_p99", b"wait_p99", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelWork: _TypeAlias = ModelWork  # noqa: Y015
 
 @_typing.final
 class SkillResult(_message.Message):
