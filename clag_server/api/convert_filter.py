@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import numpy as np
 from clag.v1 import types_pb2
 
 from clag_server.api.convert_values import attribute_from, cluster_number, episode_number, time_from
@@ -26,6 +27,7 @@ UNKNOWN_NUMBER = -1
 class _Kind(Enum):
     STRING = auto()
     NUMBER = auto()
+    FLOAT = auto()
     TIME = auto()
     CLUSTER = auto()
     EPISODE = auto()
@@ -36,8 +38,8 @@ _KINDS: Mapping[FilterField, _Kind] = {
     FilterField.CREATE_TIME: _Kind.TIME,
     FilterField.UPDATE_TIME: _Kind.TIME,
     FilterField.EXPIRE_TIME: _Kind.TIME,
-    FilterField.IMPORTANCE: _Kind.NUMBER,
-    FilterField.CONFIDENCE: _Kind.NUMBER,
+    FilterField.IMPORTANCE: _Kind.FLOAT,
+    FilterField.CONFIDENCE: _Kind.FLOAT,
     FilterField.KIND: _Kind.NUMBER,
     FilterField.STATE: _Kind.NUMBER,
     FilterField.CLUSTER_ID: _Kind.CLUSTER,
@@ -133,6 +135,9 @@ def _list_for(operator: Operator, value: AttributeValue | None, path: str) -> At
 def _typed(value: AttributeValue | None, kind: _Kind, name: str, path: str) -> AttributeValue:
     if kind is _Kind.NUMBER:
         return _number(value, name, path)
+    if kind is _Kind.FLOAT:
+        # Such fields travel as 32-bit floats: 0.1 must equal the stored 0.1, which is 0.100000001490116.
+        return float(np.float32(_number(value, name, path)))
     if not isinstance(value, str):
         raise _invalid(path, f"{name} compares with a string")
     if kind is _Kind.STRING:

@@ -51,7 +51,7 @@ def new_memory_from(message: types_pb2.MemoryInput, *, dim: int | None, prefix: 
         session_id=message.session_id,
         tags=tuple(message.tags),
         attributes=attributes_from(message.attributes),
-        importance=message.importance if message.HasField("importance") else None,
+        importance=message.importance if message.HasField("importance") else DEFAULT_IMPORTANCE,
         event_time_ns=time_from(message.event_time) if message.HasField("event_time") else None,
         expire_time_ns=time_from(message.expire_time) if message.HasField("expire_time") else None,
         supersedes=tuple(message.supersedes),

@@ -15,7 +15,7 @@ def unit(vector: Vector) -> Vector:
 
 
 class CentroidTable:
-    """Unit vectors of shape (dim,) by integer number.
+    """Unit vectors of shape (dim,) by integer number, each with a group (its cluster) and a size (memories).
 
     `scores` works on the rows as they are, so a table of n rows costs n * dim multiplications and no copy.
     """
@@ -24,6 +24,8 @@ class CentroidTable:
         self._dim = dim
         self._matrix = np.zeros((64, dim), dtype=np.float32)
         self._numbers = np.zeros(64, dtype=np.int64)
+        self._groups = np.zeros(64, dtype=np.int64)
+        self._sizes = np.zeros(64, dtype=np.int64)
         self._row_of: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -32,7 +34,7 @@ class CentroidTable:
     def __contains__(self, number: int) -> bool:
         return number in self._row_of
 
-    def put(self, number: int, vector_sum: Vector) -> None:
+    def put(self, number: int, vector_sum: Vector, *, group: int = 0, size: int = 0) -> None:
         """Set the centroid of `number` from a sum of vectors (dim,)."""
         row = self._row_of.get(number)
         if row is None:
@@ -41,9 +43,13 @@ class CentroidTable:
                 # New arrays, so that a product running in another thread keeps the old ones.
                 self._matrix = np.concatenate([self._matrix, np.zeros_like(self._matrix)])
                 self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
+                self._groups = np.concatenate([self._groups, np.zeros_like(self._groups)])
+                self._sizes = np.concatenate([self._sizes, np.zeros_like(self._sizes)])
             self._row_of[number] = row
             self._numbers[row] = number
         self._matrix[row] = unit(vector_sum)
+        self._groups[row] = group
+        self._sizes[row] = size
 
     def remove(self, number: int) -> None:
         """Forget `number`; unknown numbers are ignored. The last row takes its place."""
@@ -54,6 +60,8 @@ class CentroidTable:
         if row != last:
             moved = int(self._numbers[last])
             self._matrix[row] = self._matrix[last]
+            self._groups[row] = self._groups[last]
+            self._sizes[row] = self._sizes[last]
             self._numbers[row] = moved
             self._row_of[moved] = row
 
@@ -66,6 +74,11 @@ class CentroidTable:
         """Return (numbers (n,), cosines (n,)) of all rows with a unit vector (dim,)."""
         n = len(self._row_of)
         return self._numbers[:n].copy(), self._matrix[:n] @ vector
+
+    def groups_and_sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (groups (n,), sizes (n,)) of all rows, in the order of `scores`."""
+        n = len(self._row_of)
+        return self._groups[:n].copy(), self._sizes[:n].copy()
 
     def nearest(self, vector: Vector, limit: int) -> list[tuple[int, float]]:
         """Return up to `limit` (number, cosine), best first, ties by number."""

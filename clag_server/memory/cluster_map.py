@@ -98,7 +98,9 @@ class ClusterMap:
             self.cluster_episodes.get(old.cluster, set()).discard(episode.episode)
         self.episodes[episode.episode] = episode
         self.cluster_episodes.setdefault(episode.cluster, set()).add(episode.episode)
-        self.episode_centroids.put(episode.episode, episode.vector_sum)
+        self.episode_centroids.put(
+            episode.episode, episode.vector_sum, group=episode.cluster, size=episode.memory_count
+        )
         if episode.open:
             self.open_episodes[episode.session_id] = episode.episode
         elif self.open_episodes.get(episode.session_id) == episode.episode:

@@ -178,31 +178,23 @@ class Retrieval:
         """Score the episodes that may be picked: of active clusters, holding a permitted memory."""
         cluster_map = self._state.map
         numbers, cosines = cluster_map.episode_centroids.scores(vector)
-        sizes = {int(n): cluster_map.episodes[int(n)].memory_count for n in numbers}
+        clusters, sizes = cluster_map.episode_centroids.groups_and_sizes()
         if self._allowed is not None:
-            episodes, counts = np.unique(self._allowed.episodes, return_counts=True)
-            sizes = {int(e): int(c) for e, c in zip(episodes, counts, strict=True) if int(e) in sizes}
-        best: dict[int, float] = {}
+            sizes = _counted(numbers, self._allowed.episodes)
+        keep = sizes > 0
+        if not self._query.include_archived:
+            archived = [n for n, c in cluster_map.clusters.items() if c.state is not ClusterState.ACTIVE]
+            keep &= ~np.isin(clusters, archived)
+        numbers = numbers[keep]
         permitted = self._permitted(hits.keys)
-        for episode, score in zip(hits.episodes[permitted], hits.scores[permitted], strict=True):
-            best[int(episode)] = max(best.get(int(episode), 0.0), float(score))
-        keep = np.array([self._may_pick(int(n), sizes) for n in numbers], dtype=np.bool_)
-        numbers, cosines = numbers[keep], cosines[keep]
         return score_episodes(
             numbers,
-            np.array([cluster_map.episodes[int(n)].cluster for n in numbers], dtype=np.int64),
-            np.array([sizes[int(n)] for n in numbers], dtype=np.int64),
-            cosines.astype(np.float64),
-            np.array([best.get(int(n), 0.0) for n in numbers], dtype=np.float64),
+            clusters[keep],
+            sizes[keep],
+            cosines[keep].astype(np.float64),
+            _best(numbers, hits.episodes[permitted], hits.scores[permitted]),
             dense_weight=self._config.dense_weight,
         )
-
-    def _may_pick(self, number: int, sizes: dict[int, int]) -> bool:
-        cluster_map = self._state.map
-        cluster = cluster_map.clusters.get(cluster_map.episodes[number].cluster)
-        if cluster is None or sizes.get(number, 0) == 0:
-            return False
-        return self._query.include_archived or cluster.state is ClusterState.ACTIVE
 
     async def _search(self, vector: Vector, *, everywhere: bool) -> VectorHits | None:
         """Search the nearest partitions, or the whole namespace; None when there is no vector to search with."""
@@ -266,3 +258,29 @@ class Retrieval:
             episodes_total=len(self._state.map.episodes),
             episodes_picked=len(picked),
         )
+
+
+def _rows(numbers: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return for each of `wanted` its row in `numbers`, and whether it is there (rows of absent ones are 0)."""
+    if len(numbers) == 0:
+        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=np.bool_)
+    order = np.argsort(numbers, kind="stable")
+    places = np.minimum(np.searchsorted(numbers, wanted, sorter=order), len(numbers) - 1)
+    rows = order[places]
+    return rows, numbers[rows] == wanted
+
+
+def _counted(numbers: NDArray[np.int64], members: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each number occurs in `members`."""
+    rows, known = _rows(numbers, members)
+    return np.bincount(rows[known], minlength=len(numbers))[: len(numbers)].astype(np.int64)
+
+
+def _best(
+    numbers: NDArray[np.int64], members: NDArray[np.int64], scores: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the best score of each number, zero where it has none."""
+    rows, known = _rows(numbers, members)
+    best = np.zeros(len(numbers), dtype=np.float64)
+    np.maximum.at(best, rows[known], scores[known])
+    return best

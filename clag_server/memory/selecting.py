@@ -90,46 +90,43 @@ def explain_clusters(
 
     `limit` bounds the list unless more are selected.
     """
-    chosen = np.zeros(len(scored.episodes), dtype=np.bool_)
-    chosen[picked] = True
-    best = float(scored.scores.max()) if len(scored.scores) else 0.0
-    candidates = []
-    for number in np.unique(scored.clusters):
-        rows = np.flatnonzero(scored.clusters == number)
-        top = int(rows[np.lexsort((scored.episodes[rows], -scored.scores[rows]))[0]])
-        taken = rows[chosen[rows]]
-        cluster = cluster_map.clusters[int(number)]
-        candidates.append(
-            ClusterCandidate(
-                cluster=int(number),
-                title=cluster.title,
-                score=float(scored.scores[top]),
-                selected=len(taken) > 0,
-                memory_count=cluster.memory_count,
-                memories_picked=int(scored.sizes[taken].sum()),
-                episodes=len(rows),
-                episodes_picked=len(taken),
-                cosine=float(scored.cosines[top]),
-                reason=_reason(scored, top, taken, rows, best, config),
-            )
+    if len(scored.episodes) == 0:
+        return []
+    chosen = np.zeros(len(scored.episodes), dtype=np.int64)
+    chosen[picked] = 1
+    # The best episode of each cluster comes first when sorted by cluster, then score.
+    order = np.lexsort((scored.episodes, -scored.scores, scored.clusters))
+    numbers, firsts, inverse = np.unique(scored.clusters[order], return_index=True, return_inverse=True)
+    tops = order[firsts]
+    episodes = np.bincount(inverse)
+    episodes_picked = np.bincount(inverse, weights=chosen[order]).astype(np.int64)
+    memories_picked = np.bincount(inverse, weights=(chosen * scored.sizes)[order]).astype(np.int64)
+    best_first = np.lexsort((numbers, -scored.scores[tops], episodes_picked == 0))
+    shown = best_first[: max(limit, int((episodes_picked > 0).sum()))]
+    best = float(scored.scores.max())
+    return [
+        ClusterCandidate(
+            cluster=int(numbers[i]),
+            title=cluster_map.clusters[int(numbers[i])].title,
+            score=float(scored.scores[tops[i]]),
+            selected=bool(episodes_picked[i] > 0),
+            memory_count=cluster_map.clusters[int(numbers[i])].memory_count,
+            memories_picked=int(memories_picked[i]),
+            episodes=int(episodes[i]),
+            episodes_picked=int(episodes_picked[i]),
+            cosine=float(scored.cosines[tops[i]]),
+            reason=_reason(scored, int(tops[i]), int(episodes_picked[i]), int(episodes[i]), best, config),
         )
-    candidates.sort(key=lambda c: (not c.selected, -c.score, c.cluster))
-    selected = sum(c.selected for c in candidates)
-    return candidates[: max(limit, selected)]
+        for i in shown
+        if int(numbers[i]) in cluster_map.clusters
+    ]
 
 
-def _reason(
-    scored: EpisodeScores,
-    top: int,
-    taken: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    best: float,
-    config: RetrieveConfig,
-) -> str:
+def _reason(scored: EpisodeScores, top: int, taken: int, episodes: int, best: float, config: RetrieveConfig) -> str:
     words = "words match" if scored.lexical[top] > 0 else "no word matches"
     evidence = f"best episode {scored.scores[top]:.2f} (cosine {scored.cosines[top]:.2f}, {words})"
-    if len(taken):
-        return f"{evidence}; {len(taken)} of {len(rows)} episodes picked"
+    if taken:
+        return f"{evidence}; {taken} of {episodes} episodes picked"
     behind = best - float(scored.scores[top])
     if behind > config.gap:
         return f"pruned: {evidence}, {behind:.2f} behind the best"

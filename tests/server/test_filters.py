@@ -70,3 +70,23 @@ def test_supersession_and_episodes_are_compared(stubs: Stubs, filled: str) -> No
 def test_an_expired_memory_is_not_retrieved_and_can_still_be_read(stubs: Stubs, filled: str) -> None:
     assert "gone" not in [hit.memory.memory_id for hit in ask(stubs, filled, "100% of the_dock")]
     assert get(stubs, filled, "gone").expire_time == PAST
+
+
+def test_importance_compares_as_it_was_given_and_as_shown_where_none_was(
+    stubs: Stubs, namespace: str
+) -> None:
+    items = [
+        types_pb2.MemoryInput(text="a small thing", memory_id="low", importance=0.1),
+        types_pb2.MemoryInput(text="a big thing", memory_id="high", importance=0.7),
+        types_pb2.MemoryInput(text="a thing", memory_id="unset"),
+    ]
+    store(stubs, namespace, items)
+
+    def matching(op: str, number: float) -> list[str]:
+        value = types_pb2.AttributeValue(double_value=number)
+        return listed_by(stubs, namespace, "IMPORTANCE", op, value=value)
+
+    assert matching("EQ", 0.1) == ["low"]
+    assert matching("GE", 0.7) == ["high"]
+    assert matching("EQ", 0.5) == ["unset"]
+    assert matching("LE", 0.5) == ["low", "unset"]
