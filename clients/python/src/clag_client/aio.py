@@ -20,7 +20,7 @@ from clag.v1.memory_service_pb2_grpc import MemoryServiceStub
 from clag_client.connect import Tls, channel_to, metadata_for
 from clag_client.errors import from_rpc
 from clag_client.ingestion import Ingestion
-from clag_client.retry import RetryPolicy
+from clag_client.retry import Outage, RetryPolicy
 from clag_client.values import ItemLike, RetrieveOptions, retrieve_request, to_input
 
 __all__ = ["AsyncClient"]
@@ -99,7 +99,7 @@ class AsyncClient:
         opening = memory_pb.IngestOpen(
             namespace=namespace, stream_id=stream_id or uuid.uuid4().hex, ack_level=ack_level, stages=stages
         )
-        return Ingestion(self.memory, items, opening, metadata=self.metadata, retry=self._retry)
+        return Ingestion(self.memory, items, opening, metadata=self.metadata, outage=Outage(self._retry))
 
     @asynccontextmanager
     async def retrieve(

@@ -29,7 +29,7 @@ from clag.v1 import types_pb2
 from clag_client.errors import ClagError, SourceError
 from clag_client.first_status import FirstStatus
 from clag_client.outcomes import Outcome, lost_outcome, outcome_of
-from clag_client.retry import RetryPolicy
+from clag_client.retry import Outage
 from clag_client.source import Source, SourceEnd
 from clag_client.values import ItemLike
 
@@ -63,6 +63,7 @@ class Ingestion:
     Attributes:
         resumed_at: sequence number of the first item that was sent, known after the first acknowledgement; items
             before it were durable from an earlier run and have no outcomes.
+        opened: whether the server has opened the stream; from then on one that goes away is looked for.
         reconnects: connections opened after the first.
         totals: the server's counts of the whole stream, once it is finished.
     """
@@ -74,13 +75,13 @@ class Ingestion:
         opening: pb.IngestOpen,
         *,
         metadata: tuple[tuple[str, str], ...],
-        retry: RetryPolicy,
+        outage: Outage,
     ) -> None:
         self._stub = stub
         self._source = Source(source)
         self._opening = opening
         self._metadata = metadata
-        self._retry = retry
+        self._outage = outage
         self._level = opening.ack_level or pb.ACK_LEVEL_DURABLE
         self._outcomes: asyncio.Queue[Outcome | _End] = asyncio.Queue(_QUEUED_OUTCOMES)
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,11 +94,16 @@ class Ingestion:
         self._awaited: dict[int, str] = {}  # memory ids, as far as known, of sent items without a final outcome
         self._source_end: SourceEnd | None = None
         self._moved = asyncio.Event()
-        self._opened_once = False
         self._ended = False
+        self.opened = False
         self.resumed_at = 1
         self.reconnects = 0
         self.totals: pb.IngestFinished | None = None
+
+    @property
+    def durable_through(self) -> int:
+        """Sequence number of the last item that is known to be on the server's disk, with all before it."""
+        return self._durable
 
     async def __aenter__(self) -> Self:
         self._tasks.append(asyncio.create_task(self._run(), name="clag-ingest"))
@@ -152,18 +158,14 @@ class Ingestion:
             await self._outcomes.put(_End(None))
 
     async def _connect_until_finished(self) -> None:
-        failures = 0
         while self.totals is None:
             before = self._durable
             try:
                 await self._connection()
             except ClagError as error:
-                failures = 1 if self._durable > before else failures + 1
-                never_there = not self._opened_once and error.retry_after_s is None
-                pause = None if never_there else self._retry.pause_s(failures, error)
-                if pause is None:
-                    raise
-                await asyncio.sleep(pause)
+                if not self.opened and error.retry_after_s is None:
+                    raise  # it was never there
+                await self._outage.wait(error, forward=self._durable > before)
                 self.reconnects += 1
 
     async def _connection(self) -> None:
@@ -190,9 +192,10 @@ class Ingestion:
         if not response.HasField("opened"):
             raise ClagError(grpc.StatusCode.INTERNAL, "the server did not answer open with opened")
         opened = response.opened
+        self._outage.connected()
         through = opened.next_seq - 1
-        if not self._opened_once:
-            self._opened_once = True
+        if not self.opened:
+            self.opened = True
             self._durable = through
             self.resumed_at = opened.next_seq
             self._tasks.append(asyncio.create_task(self._source.pump(skip=through), name="clag-ingest-source"))
