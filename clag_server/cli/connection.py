@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import grpc
 from clag.v1 import types_pb2
 from clag_client import AsyncClient, ClagError, Tls
+from clag_client.connect import is_local
 
 from clag_server.cli.config import load_settings
 from clag_server.cli.errors import CliError, ExitCode
@@ -77,7 +78,14 @@ def endpoint(flags: ConnectionFlags) -> Endpoint:
     """
     settings = load_settings({}, flags.config)
     target = _target(flags, settings)
-    return Endpoint(target, _token(flags, settings, target), _tls(flags))
+    token, tls = _token(flags, settings, target), _tls(flags)
+    if token and tls is None and not is_local(target):
+        raise CliError(
+            f"the token is not sent to {target} in plain text: speak TLS with --tls-ca, or use a tunnel and a "
+            "loopback address",
+            ExitCode.USAGE,
+        )
+    return Endpoint(target, token, tls)
 
 
 def explained(error: ClagError, target: str) -> CliError:
@@ -116,11 +124,14 @@ def _target(flags: ConnectionFlags, settings: Settings) -> str:
 
 
 def _token(flags: ConnectionFlags, settings: Settings, target: str) -> str:
-    """The token to present: that of the flags, of the settings, or the one that the local server made."""
+    """The token to present: that of the flags; for this machine's server also that of its settings, or its own.
+
+    Nobody named a token for the other machine: whoever answers there must not learn this machine's.
+    """
     if flags.token_file is not None:
         return _read_token(flags.token_file, "--token-file")
-    if target.startswith("unix:"):
-        return ""  # the socket's mode is the lock
+    if target.startswith("unix:") or not is_local(target):
+        return ""  # a socket's mode is its lock
     if settings.server.token_file is not None:
         return _read_token(settings.server.token_file, "server.token_file")
     made = settings.storage.data_dir / "token"

@@ -12,7 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 from clag.v1 import types_pb2
-from clag_client import ClagError, Client, FieldViolation, NewMemory
+from clag_client import ClagError, Client, FieldViolation, NewMemory, Tls
+from clag_client.connect import is_local
 
 from tests.client.stream_double import StreamDouble, connected, serving
 
@@ -96,6 +97,34 @@ def test_an_empty_address_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         Client("")
     assert not [thread for thread in threading.enumerate() if thread.name == "clag-client"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "198.51.100.7:7077",
+        "db.example:7077",
+        "localhost.example:1",
+        "dns:///db.example:1",
+        "ipv4:127.0.0.1:1,8.8.8.8:1",
+    ],
+)
+def test_a_token_is_not_sent_to_another_machine_in_plain_text(target: str) -> None:
+    with pytest.raises(ValueError, match="plain text"):
+        Client(target, token="a secret of the server")
+    assert not is_local(target)
+    assert not [thread for thread in threading.enumerate() if thread.name == "clag-client"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/run/s", "unix:/run/s", "127.0.0.1:7077", "127.8.8.8:1", "[::1]:7077", "Localhost:7", "dns:///localhost:7"],
+)
+def test_a_token_may_go_to_this_machine_in_plain_text_and_to_others_with_tls(target: str) -> None:
+    with Client(target, token="a secret of the server"):
+        assert is_local(target)
+    with Client("db.example:7077", token="a secret of the server", tls=Tls()):
+        pass
 
 
 @contextmanager

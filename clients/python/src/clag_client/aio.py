@@ -44,6 +44,9 @@ class AsyncClient:
         timeout_s: deadline of calls that are given none, in seconds.
         retry: how broken ingest streams are resumed.
         keepalive_s: seconds between pings on a quiet connection; None for none.
+
+    Raises:
+        ValueError: if the target is empty, or a token would cross a network in plain text.
     """
 
     def __init__(
@@ -56,10 +59,10 @@ class AsyncClient:
         retry: RetryPolicy | None = None,
         keepalive_s: float | None = None,
     ) -> None:
+        self.metadata = metadata_for(token, target=target, tls=tls)
         self._channel = channel_to(target, tls=tls, keepalive_s=keepalive_s)
         self._timeout_s = timeout_s
         self._retry = retry or RetryPolicy()
-        self.metadata = metadata_for(token)
         self.memory = MemoryServiceStub(self._channel)
         self.clusters = ClusterServiceStub(self._channel)
         self.admin = AdminServiceStub(self._channel)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import grpc
 
-__all__ = ["Tls", "channel_to"]
+__all__ = ["Tls", "channel_to", "is_local", "metadata_for"]
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """The server's limit of a message, in both directions (see GetServerInfo)."""
@@ -73,6 +74,9 @@ def channel_to(target: str, *, tls: Tls | None = None, keepalive_s: float | None
     options: list[tuple[str, int | str]] = list(_OPTIONS)
     if keepalive_s is not None:
         options.append(("grpc.keepalive_time_ms", int(keepalive_s * 1_000)))
+    if is_local(target):
+        # A proxy of the environment would get what must not leave this machine, the token with it.
+        options.append(("grpc.enable_http_proxy", 0))
     if tls is None:
         return grpc.aio.insecure_channel(address, options=options)
     if tls.server_name:
@@ -81,6 +85,43 @@ def channel_to(target: str, *, tls: Tls | None = None, keepalive_s: float | None
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 
-def metadata_for(token: str) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that carries a bearer token; none for an empty one."""
-    return (("authorization", f"Bearer {token}"),) if token else ()
+def is_local(target: str) -> bool:
+    """Whether what is sent to a target stays on this machine: a Unix socket, "localhost" or a loopback address.
+
+    Other names count as elsewhere, wherever they lead now: who answers for a name can change.
+
+    Args:
+        target: as for `channel_to`.
+    """
+    if target.startswith(("/", "unix:", "unix-abstract:")):
+        return True
+    address = target.removeprefix("dns:").removeprefix("ipv4:").removeprefix("ipv6:").rpartition("/")[2]
+    hosts = [_host(one).lower() for one in address.split(",")]
+    return all(host == "localhost" or _is_loopback(host) for host in hosts)
+
+
+def metadata_for(token: str, *, target: str, tls: Tls | None) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that carries a bearer token; none for an empty one.
+
+    Raises:
+        ValueError: if the token would cross a network in plain text.
+    """
+    if not token:
+        return ()
+    if tls is None and not is_local(target):
+        raise ValueError(f"a token is not sent to {target} in plain text: give `tls`, or use a loopback address")
+    return (("authorization", f"Bearer {token}"),)
+
+
+def _host(address: str) -> str:
+    """The host of "host:port", "[v6]:port", "host" or "v6"."""
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address.rpartition(":")[0] if address.count(":") == 1 else address
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
