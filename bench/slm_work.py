@@ -13,7 +13,7 @@ from clag_server.models.schema import ListOf, Object, Text
 ANNOTATION = Object(
     (("context", Text(8, 80)), ("keywords", ListOf(Text(2, 16), 1, 3)), ("tags", ListOf(Text(2, 16), 1, 2)))
 )
-ANNOTATION_TOKENS = 100
+ANNOTATION_TOKENS = 120
 CANDIDATES = 5
 
 _TOPICS = [

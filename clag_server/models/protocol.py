@@ -78,6 +78,8 @@ class Generate:
     max_tokens: int
     streamed: bool = False
     """Send the text in pieces as it is written, then the whole."""
+    ending: str = ""
+    """As long as what a begun text may lack to its end. When only room for it is left, the text is ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,19 @@ from typing import TypeAlias
 from clag_server.models.errors import UnusableCause, UnusableOutputError
 from clag_server.models.number_grammar import whole_number
 
-__all__ = ["Json", "ListOf", "Object", "OneOf", "Schema", "Text", "Whole", "grammar_of", "json_schema_of", "parse"]
+__all__ = [
+    "Json",
+    "ListOf",
+    "Object",
+    "OneOf",
+    "Schema",
+    "Text",
+    "Whole",
+    "ending_of",
+    "grammar_of",
+    "json_schema_of",
+    "parse",
+]
 
 Json: TypeAlias = "str | int | list[Json] | dict[str, Json]"
 
@@ -90,6 +102,27 @@ def grammar_of(schema: Schema) -> str:
     rules: list[str] = []
     root = _expression(schema, rules)
     return "\n".join([f"root ::= {root}", *rules]) + "\n"
+
+
+def ending_of(schema: Schema) -> str:
+    """Return a text at least as long as what any begun value lacks to its nearest end.
+
+    Its tokens are what a generation must keep back to be brought to its end: texts at their
+    least, but the longest choice and number, and one list item more than needed, because one may have been begun.
+    """
+    match schema:
+        case Text():
+            # Tokenizers read digits one by one or nearly so: letters that say nothing take as many tokens.
+            return '"' + ("7052918364" * (schema.least // 10 + 1))[: schema.least] + '"'
+        case OneOf():
+            return json.dumps(max(schema.values, key=lambda one: len(one.encode())), ensure_ascii=False)
+        case Whole():
+            return max(str(schema.least), str(schema.most), key=len)
+        case ListOf():
+            return "[" + ", ".join([ending_of(schema.item)] * min(schema.least + 1, schema.most)) + "]"
+        case Object():
+            fields = (f"{json.dumps(name, ensure_ascii=False)}: {ending_of(one)}" for name, one in schema.fields)
+            return "{" + ", ".join(fields) + "}"
 
 
 def json_schema_of(schema: Schema) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from clag_server.models.torch_faults import RowLimit
-from clag_server.models.torch_grammar import GrammarBook, mask_logits
+from clag_server.models.torch_grammar import Endings, GrammarBook, mask_logits
 from clag_server.models.torch_job import Failed, Finished, Job, Piece, WaitingJobs
 from clag_server.models.torch_prefix import PrefixBook
 from clag_server.models.torch_rows import Rows
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Event", "Generator", "RefusedError"]
 
 _RESERVED_ROWS = 2
-"""Rows that only interactive requests may take."""
+"""Rows beside the others that only interactive requests may take."""
 
 _READS_PER_WRITE = 4
 """Prompt pieces between two tokens of the running rows: a pass costs nearly the same for 1 row as for 32, so rows
@@ -69,9 +69,10 @@ class Generator:
         self._context = min(context_tokens, model.max_positions)
         self._prefill_tokens = prefill_tokens
         self._slots = slots
-        self._rows = Rows(model.shape, slots)
+        self._rows = Rows(model.shape, slots + _RESERVED_ROWS)
         self._grammars = GrammarBook(model)
-        self._limit = RowLimit(slots)
+        self._endings = Endings(model)
+        self._limit = RowLimit(slots + _RESERVED_ROWS)
         self._clock = clock
         self._waiting = WaitingJobs()
         self._reads = 0
@@ -84,7 +85,7 @@ class Generator:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody waits for one of the requests."""
+        """Whether somebody waits for a request."""
         return any(job.interactive for job in (*self._rows.everyone, *self._waiting.all()))
 
     @property
@@ -101,8 +102,11 @@ class Generator:
         priority: int,
         *,
         streamed: bool = False,
+        ending: str = "",
     ) -> None:
         """Queue a request.
+
+        With `ending`, as long as what a begun text may lack to its end, the text is ended before the limit cuts it.
 
         Raises:
             RefusedError: The prompt leaves no room for the answer.
@@ -116,8 +120,13 @@ class Generator:
         if not ids or not 0 <= min(ids) <= max(ids) < self._model.vocabulary_size:
             raise RefusedError("the prompt has no tokens, or one that the model does not know")
         constraint = self._grammars.constraint(grammar) if grammar is not None else None
-        job = Job(request_id, priority, ids, max_tokens, constraint, streamed, self._clock())
+        job = Job(request_id, priority, ids, max_tokens, constraint, streamed, queued_s=self._clock())
         job.chain = self.prefixes.chain(ids)
+        if ending:
+            least = self._endings.tokens_of(ending)
+            if least > max_tokens:
+                raise RefusedError(f"max_tokens is {max_tokens}, an answer's end takes up to {least}")
+            job.end_from = max_tokens - least
         self._waiting.put(job)
 
     def cancel(self, request_id: int) -> None:
@@ -154,8 +163,8 @@ class Generator:
         line, reading = self._waiting.line(), self._rows.reading
         if line is None or (reading and reading[0].priority <= line[0].priority):
             return
-        reserved = 0 if line[0].interactive else min(_RESERVED_ROWS, self._slots - 1)
-        free = min(self._slots - reserved, self._rows.slab.rows) - len(self._rows)
+        most = self._slots + (_RESERVED_ROWS if line[0].interactive else 0)
+        free = min(most, self._rows.slab.rows) - len(self._rows)
         if free <= 0:
             return
         group = self._group([job for job in islice(line, _SIMILAR) if not job.ended], free)
@@ -264,6 +273,9 @@ class Generator:
         """Return each row's most likely allowed token."""
         logits = self._model.logits(hidden)
         mask_logits(logits, [job.constraint for job in jobs])
+        for row, job in enumerate(jobs):
+            if job.ending:
+                self._endings.prefer(logits, row)
         tokens: list[int] = logits.argmax(-1).tolist()
         return tokens
 

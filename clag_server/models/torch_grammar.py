@@ -9,20 +9,58 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+import torch
 import xgrammar
 
 if TYPE_CHECKING:
-    import torch
-
     from clag_server.models.torch_slm import CausalModel
 
-__all__ = ["Constraint", "GrammarBook", "GrammarError", "mask_logits"]
+__all__ = ["Constraint", "Endings", "GrammarBook", "GrammarError", "mask_logits"]
 
 _KEPT_GRAMMARS = 64
 
 
 class GrammarError(ValueError):
     """A grammar that does not compile; the message says where."""
+
+
+class Endings:
+    """Brings texts of a grammar to their end: a token that closes something goes first where it is allowed.
+
+    Args:
+        model: The language model.
+    """
+
+    def __init__(self, model: CausalModel) -> None:
+        self._model = model
+        closing = ('"', '"]', '"}', '"]}', "]", "}", "]}", "}]", '"}]', "]]", "}}")
+        texts = [model.tokenizer.decode([token]) for token in range(model.vocabulary_size)]
+        plain = [token for token, text in enumerate(texts) if text and text.isascii() and text.isprintable()]
+        # A comma after an item would begin another one, so it comes after the brackets. Where nothing can be
+        # closed yet, plain letters go first: a character of another script may take four tokens.
+        self._tiers = [self._single(closing), self._single((",",)), torch.tensor(plain, dtype=torch.long)]
+
+    def tokens_of(self, ending: str) -> int:
+        """Return the tokens to keep back for an end as long as `ending`.
+
+        A quarter more: a model may write a fixed part in smaller tokens than its tokenizer reads it.
+        """
+        return len(self._model.tokenizer.encode([ending])[0]) * 5 // 4 + 4
+
+    def prefer(self, logits: torch.Tensor, row: int) -> None:
+        """Leave only closing tokens in a row of masked logits, where one of them is allowed."""
+        for closing in self._tiers:
+            tokens = closing.to(logits.device)
+            kept = logits[row, tokens]
+            if bool((kept > float("-inf")).any()):
+                logits[row] = float("-inf")
+                logits[row, tokens] = kept
+                return
+
+    def _single(self, texts: tuple[str, ...]) -> torch.Tensor:
+        """Return the ids of those texts that are one token."""
+        encoded = self._model.tokenizer.encode(texts)
+        return torch.tensor(sorted({ids[0] for ids in encoded if len(ids) == 1}), dtype=torch.long)
 
 
 class Constraint:

@@ -63,6 +63,8 @@ class Job:
     max_tokens: int
     constraint: Constraint | None = None
     streamed: bool = False
+    end_from: int | None = None
+    """Number of tokens from which the text is brought to its end, so that the limit does not cut it."""
     queued_s: float = 0.0
     started_s: float = 0.0
     read: int = 0
@@ -101,6 +103,11 @@ class Job:
     def next_piece(self, most: int) -> int:
         """Return how many tokens the next pass reads: up to `most`, or to where reading pauses."""
         return min(most, self.left, self.keep_at - self.read if self.keep_at else most)
+
+    @property
+    def ending(self) -> bool:
+        """Whether it must come to its end now."""
+        return self.end_from is not None and len(self.out) >= self.end_from
 
     @property
     def ended(self) -> bool:

@@ -15,7 +15,7 @@ from clag_server.models.batching import BatchQueue, Pending
 from clag_server.models.dispatch import Dispatcher
 from clag_server.models.engine import BATCHES_IN_HAND, BYTES_PER_TOKEN, Engine, check_text, pending
 from clag_server.models.errors import ModelRequestRefusedError, WrongShapeError
-from clag_server.models.schema import grammar_of, parse
+from clag_server.models.schema import ending_of, grammar_of, parse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -44,6 +44,7 @@ class _Prompt:
     prompt: str
     grammar: str | None
     max_tokens: int
+    ending: str = ""
     pieces: asyncio.Queue[str] | None = None
     """Where the pieces of a streamed text go."""
 
@@ -122,7 +123,7 @@ class WorkerSlm(Engine):
                 if grammar is not None:
                     raise ModelRequestRefusedError("a generation follows a schema or a grammar, not both")
                 grammar = self._grammar_of(schema)
-        question = _Prompt(prompt, grammar, max_tokens)
+        question = _Prompt(prompt, grammar, max_tokens, ending_of(schema) if schema is not None else "")
         generation = await self._generation(question, priority, deadline_s)
         if schema is None:
             return generation
@@ -142,7 +143,7 @@ class WorkerSlm(Engine):
         with self._metered():
             _check_prompt(prompt, max_tokens)
         pieces: asyncio.Queue[str] = asyncio.Queue()
-        question = _Prompt(prompt, None, max_tokens, pieces)
+        question = _Prompt(prompt, None, max_tokens, pieces=pieces)
         whole = asyncio.create_task(self._generation(question, priority, deadline_s), name="streamed generation")
         try:
             while not whole.done() or not pieces.empty():
@@ -230,6 +231,7 @@ def _generate_frame(request_id: int, batch: list[Pending[_Prompt, Generation]]) 
         asked.grammar,
         asked.max_tokens,
         streamed=asked.pieces is not None,
+        ending=asked.ending,
     )
 
 

@@ -156,7 +156,13 @@ class Turns:
             self._link.send(protocol.Failed(frame.id, refused=False, reason="there is no language model"))
             return
         self.generator.submit(
-            frame.id, frame.prompt, frame.grammar, frame.max_tokens, frame.priority, streamed=frame.streamed
+            frame.id,
+            frame.prompt,
+            frame.grammar,
+            frame.max_tokens,
+            frame.priority,
+            streamed=frame.streamed,
+            ending=frame.ending,
         )
 
     def _generate_pass(self, generator: TextGenerator) -> None:

@@ -19,6 +19,7 @@ from clag_server.models.schema import (
     Schema,
     Text,
     Whole,
+    ending_of,
     grammar_of,
     json_schema_of,
     parse,
@@ -151,7 +152,10 @@ def test_whatever_a_model_writes_under_a_schemas_grammar_is_a_value_of_the_schem
 ) -> None:
     from clag_server.models.torch_job import Finished
 
-    wild.submit(1, prompt, grammar_of(schema), 900, 1)
+    ending = ending_of(schema)
+    # One token a byte: little more room than an end takes, so that most texts would be cut.
+    room = 4 + len(ending.encode()) * 5 // 4 + 6
+    wild.submit(1, prompt, grammar_of(schema), room, 1, ending=ending)
     (answer,) = (one for one in run(wild) if isinstance(one, Finished))
     assert answer.finished
     parse(schema, answer.text)
