@@ -40,6 +40,8 @@ class ClusterMap:
         self.memory_count = 0
         """Embedded memories of the namespace."""
         self._memory_sum = np.zeros(dim, dtype=np.float32)
+        self._episode_sum = np.zeros(dim, dtype=np.float32)
+        self._closed_episodes = 0
         self.open_episodes: dict[str, int] = {}
         self.cluster_episodes: dict[int, set[int]] = {}
         self._next_episode = next_episode
@@ -109,7 +111,10 @@ class ClusterMap:
 
     def put_cluster(self, cluster: Cluster) -> None:
         """Set a cluster as it now is."""
+        self._forget_sum(cluster.cluster)
         self.clusters[cluster.cluster] = cluster
+        self._episode_sum += cluster.vector_sum
+        self._closed_episodes += cluster.closed_episodes
         self.cluster_episodes.setdefault(cluster.cluster, set())
         if cluster.closed_episodes > 0 and cluster.state is ClusterState.ACTIVE:
             self.routable.put(cluster.cluster, cluster.vector_sum)
@@ -131,9 +136,16 @@ class ClusterMap:
 
     def remove_cluster(self, number: int) -> None:
         """Forget a cluster that holds no episode; unknown numbers are ignored."""
+        self._forget_sum(number)
         self.clusters.pop(number, None)
         self.cluster_episodes.pop(number, None)
         self.routable.remove(number)
+
+    def _forget_sum(self, number: int) -> None:
+        old = self.clusters.get(number)
+        if old is not None:
+            self._episode_sum -= old.vector_sum
+            self._closed_episodes -= old.closed_episodes
 
     def grow_cluster(self, number: int, memories: int, now_ns: int) -> None:
         """Add `memories` (may be negative) to a cluster's count."""
@@ -157,12 +169,8 @@ class ClusterMap:
         With few episodes the mean is one of them rather than what is common, so it is drawn towards zero:
         `prior` episodes of nothing are averaged in.
         """
-        total = np.zeros(self.dim, dtype=np.float32)
-        episodes = 0
-        for cluster in self.clusters.values():
-            total += cluster.vector_sum
-            episodes += cluster.closed_episodes
-        return (total / (episodes + prior)).astype(np.float32)
+        center: Vector = (self._episode_sum / (self._closed_episodes + prior)).astype(np.float32)
+        return center
 
     def memory_center(self, prior: float) -> Vector:
         """Return what memories have in common (dim,): their mean, with `prior` memories of nothing averaged in."""

@@ -63,7 +63,7 @@ class OrganizeConfig:
     episode_cosine: float = 0.10
     episode_idle_s: float = 60.0
     cluster_cosine: float = 0.25
-    cluster_center_prior: float = 10.0
+    cluster_center_prior: float = 1.0
     episode_center_prior: float = 50.0
     cluster_max: int = 300
     candidates: int = 5

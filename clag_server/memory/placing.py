@@ -39,7 +39,6 @@ class Placer:
         self._map = cluster_map
         self._config = config
         self._now_ns = now_ns
-        self._center = cluster_map.episode_center(config.cluster_center_prior)
         self._touched_episodes: dict[int, None] = {}
         self._touched_clusters: dict[int, None] = {}
         self._placements: list[Placement] = []
@@ -107,6 +106,7 @@ class Placer:
 
     def candidates(self, vector: Vector) -> tuple[RoutingCandidate, ...]:
         """Return the nearest routable clusters of a unit vector (dim,), best first."""
+        center = self._map.episode_center(self._config.cluster_center_prior)
         return tuple(
             RoutingCandidate(
                 cluster=number,
@@ -115,7 +115,7 @@ class Placer:
                 channel=None,
                 combined=cosine,
             )
-            for number, cosine in self._map.routable.nearest_centred(vector, self._center, self._config.candidates)
+            for number, cosine in self._map.routable.nearest_centred(vector, center, self._config.candidates)
         )
 
     def plan(self) -> PlacementPlan:

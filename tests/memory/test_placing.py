@@ -127,8 +127,9 @@ def test_a_pinned_cluster_never_splits() -> None:
             [memory(i, session=f"s{i}")],
             [direction(0, tilt=0.5, towards=1 + i % 2)],
             cluster_max=10,
+            cluster_cosine=-1.0,
         )
-        close_all(cluster_map, cluster_max=10)
+        close_all(cluster_map, cluster_max=10, cluster_cosine=-1.0)
     assert list(cluster_map.clusters) == [1]
 
 
