@@ -101,9 +101,12 @@ def validation(count: int) -> None:
 
 
 async def searchable(count: int) -> None:
-    """Stream texts until they are searchable; compare with batched encode in the same worker, nothing else."""
+    """Stream texts until they are searchable; compare with batched encode in the same worker, nothing else.
+
+    No SLM runs meanwhile: what it takes from the embedder is the business of the engine's own benchmark.
+    """
     with temporary_root() as root:
-        async with running_server(root) as server:
+        async with running_server(root, {"models.slm": ""}) as server:
             seconds = float(await in_process("bench.load", [server.address, str(count), "--searchable"]))
             lag_ms = server.lag.p99_ms()
     models = build_models(models_config(load({}).models))
