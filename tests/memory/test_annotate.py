@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from clag_server.memory.annotate import Annotation, annotate_by_slm, annotate_by_terms, parse_annotation
 from clag_server.memory.terms import characteristic
 from clag_server.models.api import ChoiceOption, ChoiceResult, Generation, ModelUnavailableError, Priority
+from clag_server.models.schema import Schema
 from clag_server.types.memory import AnnotationSource, FallbackCause
 from tests.memory.builders import memory
 
@@ -40,7 +41,8 @@ class Scripted:
         self,
         prompt: str,
         *,
-        grammar: str | None,
+        schema: Schema | None = None,
+        grammar: str | None = None,
         max_tokens: int,
         priority: Priority,
         deadline_s: float | None = None,
@@ -49,6 +51,11 @@ class Scripted:
         if isinstance(self.answer, Exception):
             raise self.answer
         return Generation(self.answer, finished=True)
+
+    def stream(
+        self, prompt: str, *, max_tokens: int, priority: Priority, deadline_s: float | None = None
+    ) -> AsyncGenerator[str, None]:
+        raise AssertionError("annotation never streams")
 
 
 def deterministic() -> Annotation:

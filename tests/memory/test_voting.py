@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -18,6 +18,7 @@ from clag_server.models.api import (
     Priority,
     WrongShapeError,
 )
+from clag_server.models.schema import Schema
 from clag_server.types.memory import DecidedBy, FallbackCause, RoutingCandidate, RoutingDecision
 
 OPTIONS = {n: ChoiceOption(f"1/c{n}", f"Topic: {n}") for n in (1, 2, 3)}
@@ -46,11 +47,17 @@ class Scorer:
         self,
         prompt: str,
         *,
-        grammar: str | None,
+        schema: Schema | None = None,
+        grammar: str | None = None,
         max_tokens: int,
         priority: Priority,
         deadline_s: float | None = None,
     ) -> Generation:
+        raise AssertionError("a vote is scored, never generated")
+
+    def stream(
+        self, prompt: str, *, max_tokens: int, priority: Priority, deadline_s: float | None = None
+    ) -> AsyncGenerator[str, None]:
         raise AssertionError("a vote is scored, never generated")
 
 
