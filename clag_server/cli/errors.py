@@ -18,7 +18,7 @@ class ExitCode(enum.IntEnum):
     UNREACHABLE = 3
     """No server there, it refused the caller, or another server holds the data directory, socket or port."""
     SERVER = 4
-    """The server failed while it answered, or `clag` itself has a fault."""
+    """The server failed while it answered, the output cannot be written, or `clag` itself has a fault."""
     MODEL_MISSING = 5
     """A model is not on this machine, or its files are broken."""
     INTERRUPTED = 130

@@ -6,7 +6,6 @@ Commands are imported when they run: `clag --help` answers without gRPC, protobu
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,8 +13,10 @@ from typing import Final
 
 import click
 
+import clag_server
 from clag_server.cli.errors import CliError, ExitCode
 from clag_server.cli.output import error_line
+from clag_server.cli.streams import discard_output, prepare_streams
 
 __all__ = ["cli", "main"]
 
@@ -62,6 +63,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(clag_server.__version__, prog_name="clag", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="On an error, show the traceback too.")
 def cli(*, debug: bool) -> None:
     """CLAG: a memory for small language model agents, organized in clusters, served over gRPC."""
@@ -74,11 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: Of the command line, without the program's name; the process's own by default.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):
-        # Paths and memories may hold what the terminal's encoding lacks; that must not end a command.
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+    prepare_streams()
     sys.exit(_run(given, debug="--debug" in given))
 
 
@@ -88,7 +86,10 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         sys.stdout.flush()
     except CliError as error:
         _tell(error.message, debug=debug)
+        _flush_or_discard()
         return error.code
+    except click.exceptions.NoArgsIsHelpError:
+        return _run([*arguments, "--help"], debug=debug)  # a question, not an error
     except click.UsageError as error:
         where = f' (see "{error.ctx.command_path} --help")' if error.ctx else ""
         _tell(f"{error.format_message()}{where}", debug=debug)
@@ -101,8 +102,7 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         return ExitCode.INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # The reader (such as `head`) has what it wanted; click makes a SystemExit of that, and only of that.
-        # Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return ExitCode.OK
     except UnicodeEncodeError as error:
         # An argument that is no UTF-8 arrives with lone surrogates; no message can carry it.
@@ -113,6 +113,14 @@ def _run(arguments: list[str], *, debug: bool) -> int:
         _tell(f"a fault in clag itself: {type(error).__name__}: {error}{hint}", debug=debug)
         return ExitCode.SERVER
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _flush_or_discard() -> None:
+    """Write out what came before an error; when that was the output's own, let the rest go."""
+    try:
+        sys.stdout.flush()
+    except (CliError, OSError):
+        discard_output()
 
 
 def _tell(message: str, *, debug: bool) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from clag_server.cli.safe import is_unsafe, visible
@@ -65,8 +66,10 @@ def print_lines(values: Iterable[Mapping[str, object]]) -> None:
 
 
 def error_line(message: str) -> None:
-    """Say what is wrong, on one line of standard error."""
-    sys.stderr.write(f"clag: {visible(message)}\n")
+    """Say what is wrong, on one line of standard error; where that cannot be written, the exit code still tells."""
+    with suppress(OSError):
+        sys.stderr.write(f"clag: {visible(message)}\n")
+        sys.stderr.flush()
 
 
 def note(message: str) -> None:
