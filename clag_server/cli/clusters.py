@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import click
+import grpc
 from clag.v1 import types_pb2
-from clag_client import AsyncClient
+from clag_client import AsyncClient, ClagError
 
 from clag_server.cli.connection import talk
 from clag_server.cli.messages import as_json as to_json
@@ -58,7 +59,12 @@ def cluster_command(*, connection: ConnectionFlags, cluster_id: str, namespace: 
     """Show one cluster: its profile and its most typical memories."""
 
     async def work(client: AsyncClient) -> tuple[types_pb2.Cluster, list[types_pb2.Memory]]:
-        cluster = await client.get_cluster(namespace, cluster_id)
+        try:
+            cluster = await client.get_cluster(namespace, cluster_id)
+        except ClagError as error:
+            if error.code is grpc.StatusCode.NOT_FOUND:
+                await client.stats(namespace)  # says so when it is the namespace that does not exist
+            raise
         typical = [await client.get_memory(namespace, one) for one in cluster.representative_ids]
         return cluster, typical
 

@@ -10,12 +10,13 @@ from typing import Final, TypeVar
 
 import grpc
 from clag.v1 import types_pb2
-from clag_client import AsyncClient, ClagError, Tls
+from clag_client import AsyncClient, ClagError, RetryPolicy, Tls
 from clag_client.connect import is_local
 
 from clag_server.cli.config import load_settings
 from clag_server.cli.errors import CliError, ExitCode
 from clag_server.cli.options import ConnectionFlags
+from clag_server.cli.terms import retold
 from clag_server.ops.errors import UnusableFile
 from clag_server.ops.tokens import read_token
 from clag_server.settings import Settings
@@ -48,12 +49,15 @@ class Endpoint:
     tls: Tls | None
 
 
-def talk(flags: ConnectionFlags, work: Callable[[AsyncClient], Awaitable[_T]]) -> _T:
+def talk(
+    flags: ConnectionFlags, work: Callable[[AsyncClient], Awaitable[_T]], *, retry: RetryPolicy | None = None
+) -> _T:
     """Connect, do the work, disconnect.
 
     Args:
         flags: How the caller wants to reach the server.
         work: A coroutine function that gets the client.
+        retry: How long streams look for a server that went away; None is the client's default.
 
     Raises:
         CliError: The server cannot be reached, or a call failed; one sentence and the exit code.
@@ -61,7 +65,9 @@ def talk(flags: ConnectionFlags, work: Callable[[AsyncClient], Awaitable[_T]]) -
     there = endpoint(flags)
 
     async def connected() -> _T:
-        async with AsyncClient(there.target, token=there.token, tls=there.tls, timeout_s=flags.timeout_s) as client:
+        async with AsyncClient(
+            there.target, token=there.token, tls=there.tls, timeout_s=flags.timeout_s, retry=retry
+        ) as client:
             return await work(client)
 
     try:
@@ -96,10 +102,15 @@ def explained(error: ClagError, target: str) -> CliError:
             "--address",
             ExitCode.UNREACHABLE,
         )
+    if error.code is grpc.StatusCode.UNIMPLEMENTED and error.reason == types_pb2.ERROR_REASON_UNSPECIFIED:
+        return CliError(
+            f"the server at {target} is not a CLAG server, or too old a one; say where yours is with --socket or "
+            "--address",
+            ExitCode.UNREACHABLE,
+        )
     draining = error.reason == types_pb2.ERROR_REASON_DRAINING
     code = ExitCode.UNREACHABLE if draining else _CODES.get(error.code, ExitCode.SERVER)
-    parts = [error.message or error.code.name]
-    parts += [f"{one.field}: {one.description}" for one in error.violations if one.description not in error.message]
+    parts = [retold(error.message, error.violations) or error.code.name]
     if "incident_id" in error.metadata and error.metadata["incident_id"] not in error.message:
         parts.append(f"incident {error.metadata['incident_id']} in the server's log")
     if error.code in _ADVICE:

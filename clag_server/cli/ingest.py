@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import click
+import grpc
 from clag.v1 import memory_service_pb2 as pb
-from clag_client import AsyncClient, Ingestion, SourceError
+from clag.v1 import types_pb2
+from clag_client import AsyncClient, ClagError, Ingestion, RetryPolicy, SourceError
 
 from clag_server.cli.connection import talk
 from clag_server.cli.errors import CliError, ExitCode
 from clag_server.cli.ingest_source import Source, default_stream_id, open_file
 from clag_server.cli.ingest_tally import Tally, drawn
 from clag_server.cli.lines import read_lines
-from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
+from clag_server.cli.options import ConnectionFlags, Seconds, client_options, json_option, namespace_option
 from clag_server.cli.output import note, print_document
 
 __all__ = ["ingest_command"]
@@ -23,6 +26,8 @@ _LEVELS: Final = {
     "searchable": pb.ACK_LEVEL_SEARCHABLE,
     "organized": pb.ACK_LEVEL_ORGANIZED,
 }
+
+_AWAY: Final = grpc.StatusCode.UNAVAILABLE
 
 
 @click.command("ingest")
@@ -38,6 +43,15 @@ _LEVELS: Final = {
 @click.option(
     "--stream-id", default="", help="Name of the stream to resume.  [default: made from file and namespace]"
 )
+@click.option(
+    "--reconnect",
+    "reconnect_s",
+    metavar="SECONDS",
+    type=Seconds(),
+    default=120.0,
+    show_default=True,
+    help="How long to look for a server that goes away in the middle.",
+)
 @click.option("--dry-run", is_flag=True, help="Check the lines here; needs no server and stores nothing.")
 @json_option
 @client_options
@@ -48,6 +62,7 @@ def ingest_command(
     namespace: str,
     ack: str,
     stream_id: str,
+    reconnect_s: float,
     dry_run: bool,
     as_json: bool,
 ) -> ExitCode:
@@ -68,13 +83,16 @@ def ingest_command(
         file.seek(0)
     run = _Run(namespace, stream, _LEVELS[ack], tally, total, from_pipe=path == "-")
     try:
-        finished = talk(connection, run.ingest)
+        finished = talk(connection, run.ingest, retry=RetryPolicy(reconnect_budget_s=reconnect_s))
     except SourceError as error:
         raise CliError(f"{path}: {error}; {run.progress()}", ExitCode.USAGE) from error
     except CliError as error:
         if not run.begun():
             raise
-        raise CliError(f"{error.message}; {run.progress()}", error.code) from error
+        cause = error.__cause__
+        away = error.code is ExitCode.UNREACHABLE and isinstance(cause, ClagError) and cause.code is _AWAY
+        told = "the server went away and did not come back" if away else error.message
+        raise CliError(f"{told}: {run.progress()}", error.code) from error
     except KeyboardInterrupt:
         raise CliError(f"interrupted: {run.progress()}", ExitCode.INTERRUPTED) from None
     if as_json:
@@ -106,9 +124,21 @@ class _Run:
         self._ingestion: Ingestion | None = None
 
     async def ingest(self, client: AsyncClient) -> pb.IngestFinished:
-        """Stream everything in and return the server's counts of the whole stream."""
+        """Stream everything in and return the server's counts of the whole stream.
+
+        Without items nothing is sent: a stream makes its namespace.
+        """
+        if self._total == 0:
+            return pb.IngestFinished()
         source = self._tally.source
-        items = source.arriving_items() if self._from_pipe else source.items()
+        items: Iterator[types_pb2.MemoryInput] | AsyncIterator[types_pb2.MemoryInput] = source.items()
+        if self._from_pipe:
+            await client.server_info()  # a server that is not there is told before the pipe gives its first line
+            arriving = source.arriving_items()
+            first = await anext(arriving, None)
+            if first is None:
+                return pb.IngestFinished()
+            items = _joined(first, arriving)
         self._ingestion = client.ingest(self._namespace, items, stream_id=self._stream, ack_level=self._level)
         with drawn(self._tally, total=self._total) as bar:
             async with self._ingestion as ingestion:
@@ -119,13 +149,17 @@ class _Run:
                 return await ingestion.wait()
 
     def begun(self) -> bool:
-        """Whether anything of the stream is known to be on the server."""
-        return self._before() + self._tally.acked > 0
+        """Whether the server has opened the stream."""
+        return self._ingestion is not None and self._ingestion.opened
 
     def progress(self) -> str:
         """Say what is safe and how to go on."""
         of = "" if self._total is None else f" of {self._total:,}"
-        safe = f"{self._before() + self._tally.acked:,}{of} items are acknowledged"
+        acked = self._before() + self._tally.acked
+        stored = self._ingestion.durable_through if self._ingestion else 0
+        safe = f"{acked:,}{of} items are acknowledged"
+        if stored > acked:
+            safe += f" and {stored:,} stored"
         if self._from_pipe:
             return f"{safe}; to go on, pipe the same lines again with --stream-id {self._stream}"
         return f"{safe}; run the same command again to go on there (stream {self._stream})"
@@ -150,8 +184,18 @@ class _Run:
         return self._ingestion.resumed_at - 1 if self._ingestion else 0
 
 
+async def _joined(
+    first: types_pb2.MemoryInput, others: AsyncIterator[types_pb2.MemoryInput]
+) -> AsyncIterator[types_pb2.MemoryInput]:
+    yield first
+    async for item in others:
+        yield item
+
+
 def _summary(finished: pb.IngestFinished, tally: Tally, ack: str) -> str:
     items = finished.created + finished.duplicates + finished.rejected
+    if not items:
+        return "no items: nothing was sent"
     return (
         f"{items:,} items: {finished.created:,} created, {finished.duplicates:,} duplicates, "
         f"{finished.rejected:,} rejected, {finished.quarantined:,} quarantined; in this run {tally.acked:,} "

@@ -10,9 +10,11 @@ import asyncio
 import bisect
 import hashlib
 import os
+import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -58,19 +60,23 @@ class Source:
         loop = asyncio.get_running_loop()
         waiting: asyncio.Queue[Line | OSError | None] = asyncio.Queue(_WAITING_LINES)
 
-        def read() -> None:
-            def hand_over(value: Line | OSError | None) -> None:
-                asyncio.run_coroutine_threadsafe(waiting.put(value), loop).result()
-
+        def hand_over(value: Line | OSError | None) -> bool:
+            putting = waiting.put(value)
             try:
-                for line in read_lines(self._file):
-                    hand_over(line)
+                asyncio.run_coroutine_threadsafe(putting, loop).result()
+            except (RuntimeError, CancelledError):
+                putting.close()
+                return False  # the loop is closed: nobody waits for more
+            return True
+
+        def read() -> None:
+            try:
+                all_read = all(hand_over(line) for line in read_lines(self._file))
             except OSError as error:
                 hand_over(error)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits for more
             else:
-                hand_over(None)
+                if all_read:
+                    hand_over(None)
 
         threading.Thread(target=read, name="clag-ingest-stdin", daemon=True).start()
         while (line := await waiting.get()) is not None:
@@ -101,6 +107,8 @@ def open_file(path: str) -> BinaryIO:
         CliError: It cannot be read.
     """
     if path == "-":
+        if sys.stdin is None:
+            raise CliError("cannot read standard input: it is closed", ExitCode.USAGE)
         # A file object of our own: the interpreter could not close its own while the thread waits in it.
         return os.fdopen(os.dup(0), "rb")
     try:

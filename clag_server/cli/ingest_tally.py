@@ -14,6 +14,7 @@ from clag_client import Outcome
 
 from clag_server.cli.ingest_source import Source
 from clag_server.cli.output import console, note
+from clag_server.cli.terms import in_words, key_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -94,8 +95,8 @@ class Tally:
             self.fail(outcome.seq, "", f"quarantined: {_reason(outcome)}")
 
     def fail(self, seq: int, path: str, message: str) -> None:
-        """Keep an error, and tell it unless there were many."""
-        error = LineError(self.source.number(seq), seq, path, message)
+        """Keep an error, and tell it unless there were many; path and message may be the contract's."""
+        error = LineError(self.source.number(seq), seq, key_of(path), in_words(message))
         self._errors += 1
         if len(self.errors) < _KEPT_ERRORS:
             self.errors.append(error)

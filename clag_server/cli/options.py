@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any, Final, TypeVar
 import click
 
 __all__ = [
+    "MAX_SECONDS",
     "ConnectionFlags",
+    "Seconds",
     "client_options",
     "json_option",
     "model_options",
@@ -20,7 +23,10 @@ __all__ = [
 ]
 
 DEFAULT_NAMESPACE: Final = "default"
+MAX_SECONDS: Final = 86_400.0
+"""Longest wait that a flag may ask for: a day. gRPC takes far longer ones for none at all."""
 _F = TypeVar("_F", bound=Callable[..., Any])
+_MAX_PORT: Final = 65_535
 _PATH = click.Path(path_type=Path)
 
 
@@ -45,6 +51,22 @@ class ConnectionFlags:
     config: Path | None
 
 
+class Seconds(click.ParamType[float]):
+    """A wait: above 0, at most a day; click's own range lets "nan" through."""
+
+    name = "seconds"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the number."""
+        try:
+            seconds = float(str(value))
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds <= MAX_SECONDS:
+            self.fail(f"{value} is not a number of seconds above 0 and up to {MAX_SECONDS:,.0f}", param, ctx)
+        return seconds
+
+
 _config = click.option("--config", type=_PATH, help="Settings file (TOML).")
 _debug = click.option("--debug", is_flag=True, expose_value=False, help="On an error, show the traceback too.")
 
@@ -55,7 +77,8 @@ _CONNECTION: Final = (
     click.option("--tls-ca", metavar="FILE|system", help="Speak TLS and trust these authorities (PEM)."),
     click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        type=Seconds(),
         default=30.0,
         show_default=True,
         help="Longest wait for an answer, in seconds.",
@@ -99,6 +122,8 @@ def client_options(command: _F) -> Callable[..., Any]:
     ) -> object:
         if socket is not None and address is not None:
             raise click.UsageError("--socket and --address exclude each other")
+        if address is not None and not _is_address(address):
+            raise click.UsageError(f'--address "{address}" is not of the form HOST:PORT')
         flags = ConnectionFlags(socket, address, token_file, tls_ca, timeout, config)
         return command(connection=flags, **others)
 
@@ -153,6 +178,13 @@ def namespace_option(command: _F) -> _F:
 def json_option(command: _F) -> _F:
     """Add `--json`; the command gets `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")(command)
+
+
+def _is_address(text: str) -> bool:
+    """Whether a text is "host:port" or "[v6]:port"."""
+    host, _, port = text.rpartition(":")
+    whole = host.startswith("[") and host.endswith("]") if ":" in host else bool(host)
+    return whole and not host.startswith("/") and port.isascii() and port.isdigit() and 0 < int(port) <= _MAX_PORT
 
 
 def _with(command: Callable[..., Any], options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 import click
+from clag.v1 import admin_service_pb2 as admin_pb
 from clag.v1 import memory_service_pb2 as pb
-from clag_client import AsyncClient, RetrieveOptions
+from clag_client import AsyncClient, ClagError, RetrieveOptions
 
 from clag_server.cli.connection import talk
 from clag_server.cli.messages import as_json as to_json
 from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
-from clag_server.cli.output import console, print_document
+from clag_server.cli.output import console, note, print_document
 from clag_server.cli.trace import print_trace
 
 __all__ = ["retrieve_command"]
@@ -77,18 +78,37 @@ def retrieve_command(
         explain=True,
     )
 
-    async def work(client: AsyncClient) -> pb.GetContextResponse:
+    async def work(client: AsyncClient) -> tuple[pb.GetContextResponse, int]:
         answer = pb.GetContextResponse()
         async with client.retrieve(namespace, question, **options) as stages:
             async for stage in stages:
                 _add(answer, stage)
-        return answer
+        return answer, 0 if answer.memories.hits else await _waiting(client, namespace)
 
-    answer = talk(connection, work)
+    answer, waiting = talk(connection, work)
+    nothing = _nothing(waiting)
     if as_json:
         print_document(to_json(answer))
+        if waiting:
+            note(nothing)
     else:
-        print_trace(console(), answer)
+        print_trace(console(), answer, nothing=nothing)
+
+
+def _nothing(waiting: int) -> str:
+    if not waiting:
+        return "No memory was found."
+    who = "1 memory waits" if waiting == 1 else f"{waiting:,} memories wait"
+    return f"No memory was found; {who} to be embedded, ask again in a moment."
+
+
+async def _waiting(client: AsyncClient, namespace: str) -> int:
+    """Count the memories that are stored and that no question finds yet; 0 where that cannot be told."""
+    try:
+        stats = await client.stats(namespace)
+    except ClagError:  # the answer stands without its explanation
+        return 0
+    return sum(one.pending for one in stats.backlog if one.stage == admin_pb.STAGE_EMBED)
 
 
 def _add(answer: pb.GetContextResponse, stage: pb.RetrieveResponse) -> None:

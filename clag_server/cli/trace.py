@@ -22,12 +22,13 @@ _REASON_CHARS = 70
 _PRUNED_SHOWN = 10
 
 
-def print_trace(out: Console, answer: pb.GetContextResponse) -> None:
+def print_trace(out: Console, answer: pb.GetContextResponse, *, nothing: str) -> None:
     """Print a retrieval.
 
     Args:
         out: Where to.
         answer: All stages of it.
+        nothing: What to say when there are no memories in it.
     """
     out.print(_clusters(answer.clusters))
     hidden = sum(not one.selected for one in answer.clusters.candidates) - _PRUNED_SHOWN
@@ -38,7 +39,7 @@ def print_trace(out: Console, answer: pb.GetContextResponse) -> None:
     if answer.memories.hits:
         out.print(_hits(answer.memories))
     else:
-        out.print("No memory was found.")
+        out.print(nothing)
     for hit in answer.memories.hits:
         for conflict in hit.conflicts:
             other = f"{one_line(hit.memory.memory_id)} and {one_line(conflict.memory_id)} cannot both hold"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
-from clag_client import Tls
+from clag_client import AsyncClient, Tls
 
-from clag_server.cli.connection import endpoint
+from clag_server.cli.connection import endpoint, talk
 from clag_server.cli.errors import CliError, ExitCode
 from clag_server.cli.options import ConnectionFlags
 
@@ -63,3 +65,19 @@ def test_a_token_of_the_flags_goes_to_another_machine_over_tls_and_never_in_plai
         endpoint(flags(config, "db.example:7077", token_file=given))
     assert caught.value.code == ExitCode.USAGE
     assert GIVEN not in caught.value.message
+
+
+def test_a_grpc_server_that_is_not_clag_is_called_that(tmp_path: Path) -> None:
+    other = grpc.server(ThreadPoolExecutor(1))
+    other.add_insecure_port(f"unix:{tmp_path}/s")
+    other.start()
+
+    async def work(client: AsyncClient) -> None:
+        await client.server_info()
+
+    try:
+        with pytest.raises(CliError, match="is not a CLAG server") as caught:
+            talk(ConnectionFlags(tmp_path / "s", None, None, None, 30.0, None), work)
+    finally:
+        other.stop(None).wait()
+    assert caught.value.code == ExitCode.UNREACHABLE

@@ -14,6 +14,7 @@ import pytest
 from clag.v1 import admin_service_pb2
 
 from tests.cli.command import COMMAND, TIMEOUT_S, Ended, clag, environment
+from tests.conftest import ServerMaker
 from tests.support.process import ServerProcess, Stubs
 
 LINES = [
@@ -93,7 +94,7 @@ def test_bad_lines_are_told_with_their_numbers_and_the_others_are_stored(cli: Cl
     assert done.code == 1
     first, second = done.err.splitlines()
     assert first.startswith("line 3: is not JSON")
-    assert second.startswith("line 4: memory_id: ")
+    assert second.startswith("line 4: id: must be ")
     assert done.out.startswith("4 items: 2 created, 0 duplicates, 2 rejected")
 
 
@@ -138,6 +139,48 @@ def test_an_ingest_that_was_ended_in_the_middle_goes_on_where_it_was(
     assert count(stubs, cli.namespace) == 400
 
 
+def test_an_ingest_whose_server_goes_away_says_what_is_safe_and_how_to_go_on(
+    make_server: ServerMaker, tmp_path: Path
+) -> None:
+    server = make_server().start()
+    cli = Cli(server, "away", tmp_path)
+    lines = [jsonl({"text": f"memory {n}"}) for n in range(5)]
+    running = cli.spawn("ingest", "-", "--stream-id", "feed", "--reconnect", "0.2")
+    assert running.stdin is not None
+    running.stdin.write("".join(lines).encode())
+    running.stdin.flush()
+    wait_for(server.connect(), "away", 5)
+    server.kill()
+    _, err = running.communicate(timeout=TIMEOUT_S)
+    assert running.returncode == 3
+    (line,) = err.decode().splitlines()
+    assert line.startswith("clag: the server went away and did not come back: 5 items are acknowledged; to go on")
+
+
+def test_an_empty_pipe_makes_no_namespace(cli: Cli, stubs: Stubs) -> None:
+    done = cli("ingest", "-", stdin="\n")
+    assert (done.code, done.out, done.err) == (0, "no items: nothing was sent\n", "")
+    listed = stubs.admin.ListNamespaces(admin_service_pb2.ListNamespacesRequest(page_size=1000), timeout=20)
+    assert cli.namespace not in [one.namespace for one in listed.namespaces]
+
+
+def test_a_question_that_comes_before_the_embedding_hears_that_memories_wait(
+    make_server: ServerMaker, tmp_path: Path
+) -> None:
+    server = make_server()
+    server.root.mkdir(parents=True, exist_ok=True)
+    (server.root / "script.json").write_text('{"embed": "unavailable"}', encoding="utf-8")
+    cli = Cli(server.start(), "early", tmp_path)
+    assert cli("ingest", "-", stdin=jsonl({"text": "The dock is in B3."}, {"text": "The rain is here."})).code == 0
+    told = "No memory was found; 2 memories wait to be embedded, ask again in a moment."
+    done = cli("retrieve", "Where is the lorry?")
+    assert (done.code, done.err) == (0, "")
+    assert told in done.out.splitlines()
+    for_programs = cli("retrieve", "Where is the lorry?", "--json")
+    assert for_programs.document()["memories"]["hits"] == []
+    assert for_programs.err.splitlines() == [told]
+
+
 def test_a_retrieval_shows_clusters_memories_context_and_search_space(stored: Cli) -> None:
     done = stored("retrieve", "Where is the dock?", "--context-tokens", "100")
     assert done.code == 0
@@ -176,7 +219,10 @@ def test_what_does_not_exist_is_exit_code_1_and_what_cannot_be_asked_is_2(stored
     assert '"nobody" was not found' in stored("memory", "nobody").error()
     wrong = clag("memories", "--socket", stored.server.socket, "--namespace", "Not A Name", home=stored.home)
     assert wrong.code == 2
-    assert "namespace" in wrong.error()
+    assert "--namespace: must be 1 to 63 of a-z" in wrong.error()
+    for command in (("cluster", "c1"), ("memory", "m1"), ("clusters",)):
+        elsewhere = clag(*command, "--socket", stored.server.socket, "-n", "nons", home=stored.home)
+        assert (elsewhere.code, elsewhere.error()) == (1, 'clag: namespace "nons" was not found')
     garbled = stored("retrieve", os.fsdecode(b"arm \xff stuck"))
     assert garbled.code == 2
     assert "UTF-8" in garbled.error()
@@ -234,7 +280,9 @@ def test_a_second_server_on_the_same_data_says_who_has_it_and_exits_with_3(
         home=tmp_path,
     )
     assert done.code == 3
-    assert f"process {shared_server.pid}" in done.err
+    last = json.loads(done.err.splitlines()[-1])  # no terminal: the log is JSON, and the refusal its last line
+    assert last["event"] == "cannot start"
+    assert f"process {shared_server.pid}" in last["reason"]
 
 
 def test_a_reader_that_has_enough_does_not_make_an_error(stored: Cli) -> None:

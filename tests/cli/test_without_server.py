@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+import clag_server
 from clag_server.cli.main import cli
+from clag_server.cli.options import Seconds
+from clag_server.cli.status import status_command
 from clag_server.models.manifest import Manifest, hash_folder, write_manifest
 from clag_server.models.specs import KNOWN_MODELS
 from clag_server.models.store import ModelStore
@@ -48,6 +52,30 @@ def test_help_needs_neither_grpc_nor_settings_and_no_command_needs_torch_or_pymi
     }
 
 
+@pytest.mark.parametrize("arguments", [(), ("models",)])
+def test_without_a_command_the_help_is_the_answer(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = clag(*arguments, home=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert "\nCommands:\n" in done.out
+
+
+def test_the_version_is_also_a_flag(tmp_path: Path) -> None:
+    done = clag("--version", home=tmp_path)
+    assert (done.code, done.out, done.err) == (0, f"clag {clag_server.__version__}\n", "")
+
+
+@pytest.mark.parametrize("timeout", ["inf", "nan", "0", "-1", "1e300", "soon"])
+def test_a_timeout_that_is_no_time_is_refused(timeout: str) -> None:
+    with pytest.raises(click.BadParameter, match="seconds above 0"):
+        Seconds().convert(timeout, None, None)
+
+
+@pytest.mark.parametrize("address", ["host", "host:", ":7077", "host:70000", "host:0", "[::1]", "::1", "/run/s:1"])
+def test_an_address_without_host_and_port_says_the_form(address: str) -> None:
+    with pytest.raises(click.UsageError, match="HOST:PORT"):
+        status_command.main(["--address", address], standalone_mode=False)
+
+
 @pytest.mark.parametrize("name", cli.list_commands(None))  # type: ignore[arg-type]
 def test_every_command_is_there_with_its_help(name: str) -> None:
     command = cli.get_command(None, name)  # type: ignore[arg-type]
@@ -66,6 +94,8 @@ def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         ["status", "--socket", "a", "--address", "b:1"],
         ["ingest", str(tmp_path / "missing.jsonl")],
         ["status", "--address", "127.0.0.1:1", "--token-file", str(tmp_path / "none")],
+        ["status", "--timeout", "inf"],
+        ["ingest", "-", "--reconnect", "nan"],
     ):
         done = clag(*arguments, home=tmp_path)
         assert (done.code, done.out) == (2, ""), arguments
@@ -117,10 +147,18 @@ def test_a_dry_run_checks_the_rules_of_the_contract_and_stores_nothing(tmp_path:
     assert done.code == 1
     assert (report["items"], report["rejected"]) == (4, 3)
     assert [(error["line"], error["field"]) for error in report["errors"]] == [
-        (3, "memory_id"),
+        (3, "id"),
         (4, "text"),
         (5, ""),
     ]
+    assert report["errors"][0]["message"] == "must be at most 128 of A-Z a-z 0-9 . _ : and -"
+
+
+def test_nothing_to_store_is_said_and_needs_no_server(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n\n", encoding="utf-8")
+    done = clag("ingest", empty, "--socket", tmp_path / "none.sock", home=tmp_path)
+    assert (done.code, done.out, done.err) == (0, "no items: nothing was sent\n", "")
 
 
 def fake_model(cache: Path) -> Path:
