@@ -13,7 +13,7 @@ import click
 from clag_server.cli.config import load_settings
 from clag_server.cli.errors import CliError, ExitCode
 from clag_server.cli.model_cache import missing_model
-from clag_server.cli.options import json_option, model_options
+from clag_server.cli.options import Seconds, json_option, model_options
 from clag_server.cli.output import console, facts, note, print_document, table
 from clag_server.cli.safe import visible
 from clag_server.models.api import EngineState, ModelError
@@ -52,7 +52,7 @@ class Advice:
 @click.option("--quick", is_flag=True, help="Shorter stages: under a minute with the bundled model.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(),
     help="Length of each stage.  [default: 15, with --quick 5]",
 )
 @model_options
