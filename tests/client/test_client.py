@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from clag.v1 import types_pb2
-from clag_client import ClagError, Client, FieldViolation, NewMemory, Tls
+from clag_client import AsyncClient, ClagError, Client, FieldViolation, NewMemory, Tls
 from clag_client.connect import is_local
 
 from tests.client.stream_double import StreamDouble, connected, serving
@@ -125,6 +125,21 @@ def test_a_token_may_go_to_this_machine_in_plain_text_and_to_others_with_tls(tar
         assert is_local(target)
     with Client("db.example:7077", token="a secret of the server", tls=Tls()):
         pass
+
+
+async def test_calls_to_this_machine_do_not_go_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody answers there
+    for name in ("no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with AsyncClient(f"127.0.0.1:{port}", token="a secret of the server") as client:
+        with pytest.raises(ClagError) as caught:
+            await client.server_info()
+    await server.stop(None)
+    assert caught.value.code == grpc.StatusCode.UNIMPLEMENTED  # it was reached: it serves nothing
 
 
 @contextmanager
