@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import structlog
@@ -35,6 +36,14 @@ _ANY_TIME_NS = 2**62
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A batch (by keys) that is embedded while the one before it is placed."""
+
+    keys: tuple[int, ...]
+    task: asyncio.Task[tuple[list[Memory], Matrix]]
+
+
 class EmbedStage:
     """Embeds and places what is STORED in one namespace."""
 
@@ -52,24 +61,53 @@ class EmbedStage:
         self._hub = hub
         self._config = config
         self._on_routed = on_routed
+        self._ahead: _Ahead | None = None
+        self.behind = False
+        """Whether more than one batch waited in the last round."""
         self.retrying = True
         """Whether memories may wait that are not due yet: after a failed attempt, or from before the start."""
 
     async def round(self, *, priority: Priority) -> int:
         """Process one batch; returns how many memories were due. Raises ModelUnavailable/Timeout errors."""
         state = self._state
-        memories = await self._pending(self._config.embed_batch, state.now_ns())
-        if not memories:
+        batch = self._config.embed_batch
+        due = await self._pending(2 * batch, state.now_ns())
+        self.behind = len(due) > batch
+        if not due:
             if self.retrying:
                 self.retrying = bool(await self._pending(1, _ANY_TIME_NS))
             return 0
-        embedded, vectors = await self._embed(memories, priority)
+        memories, following = due[:batch], due[batch:]
+        embedded, vectors = await self._embedded(memories, priority)
+        if following:
+            # The model works on the next batch while this one is placed and committed.
+            self._ahead = _Ahead(
+                tuple(memory.key for memory in following),
+                asyncio.create_task(self._embed(following, priority)),
+            )
         if embedded:
             lexical = await asyncio.to_thread(lambda: [lexical_text(memory) for memory in embedded])
             async with state.placing() as placer:
                 placer.place(embedded, vectors, lexical)
             self._after(embedded, placer)
         return len(memories)
+
+    async def stop(self) -> None:
+        """Give up the batch that is embedded ahead; its memories stay STORED."""
+        if self._ahead is not None:
+            self._ahead.task.cancel()
+            await asyncio.gather(self._ahead.task, return_exceptions=True)
+            self._ahead = None
+
+    async def _embedded(self, memories: Sequence[Memory], priority: Priority) -> tuple[list[Memory], Matrix]:
+        """Return what was embedded ahead if it is this batch, else embed it now."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.keys == tuple(memory.key for memory in memories):
+            return await ahead.task
+        if ahead is not None:
+            ahead.task.cancel()
+            await asyncio.gather(ahead.task, return_exceptions=True)
+        return await self._embed(memories, priority)
 
     async def _pending(self, limit: int, now_ns: int) -> Sequence[Memory]:
         return await self._state.catalog.pending(self._state.ns, MemoryState.STORED, limit=limit, now_ns=now_ns)

@@ -30,6 +30,8 @@ _RETRY_S = 2.0
 """Pause before a loop looks again at what it had to leave: a failed attempt, an SLM that was away."""
 _MAX_PAUSE_S = 5.0
 _SOON_S = 0.05
+_YIELD_S = 2.0
+"""Longest time that organizing stands back while memories wait to be searchable: first found, then organized."""
 _PROFILES_PER_ROUND = 8
 
 
@@ -55,6 +57,7 @@ class NamespacePipeline:
         self._vote_wake = asyncio.Event()
         self._embedded = asyncio.Condition()
         self._interactive = 0
+        self._organized_at = 0.0
         self._later: set[int] = set()
         self._ended_sessions: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -73,6 +76,7 @@ class NamespacePipeline:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        await self._embed.stop()
 
     def stored(self, keys: Sequence[int], *, later: bool = False) -> None:
         """Say that memories were stored. `later`: evolve them only when nothing else waits."""
@@ -189,6 +193,11 @@ class NamespacePipeline:
 
     async def _organize_step(self) -> bool:
         """Evolve a batch and refresh due profiles; what may wait is evolved when nothing else is left."""
+        now = asyncio.get_running_loop().time()
+        if self._embed.behind and now - self._organized_at < _YIELD_S:
+            await asyncio.sleep(_SOON_S)
+            return True
+        self._organized_at = now
         evolved = await self._evolve.round(skip=frozenset(self._later))
         refreshed = await self._refresh_profiles()
         if not evolved and self._later:
