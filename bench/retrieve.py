@@ -30,7 +30,7 @@ PARTITIONS = 3
 
 
 async def main(*, quick: bool) -> None:
-    count = 300 if quick else 3_000
+    count = 300 if quick else 1_500
     rounds = 3 if quick else 15
     asked = questions()
     with temporary_root() as root:
