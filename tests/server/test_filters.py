@@ -72,9 +72,7 @@ def test_an_expired_memory_is_not_retrieved_and_can_still_be_read(stubs: Stubs, 
     assert get(stubs, filled, "gone").expire_time == PAST
 
 
-def test_importance_compares_as_it_was_given_and_as_shown_where_none_was(
-    stubs: Stubs, namespace: str
-) -> None:
+def test_importance_compares_as_it_was_given_and_as_shown_where_none_was(stubs: Stubs, namespace: str) -> None:
     items = [
         types_pb2.MemoryInput(text="a small thing", memory_id="low", importance=0.1),
         types_pb2.MemoryInput(text="a big thing", memory_id="high", importance=0.7),
