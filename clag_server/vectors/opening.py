@@ -50,7 +50,7 @@ async def rebuild(
     dim: int,
     settings: IndexSettings,
     on_progress: Callable[[int, int], None],
-) -> None:
+) -> int:
     """Replace the collection by one with the catalog's current placements.
 
     Args:
@@ -59,6 +59,10 @@ async def rebuild(
         dim: Length of the vectors.
         settings: Sizes of pages and flushes.
         on_progress: Called with rows done and rows in all.
+
+    Returns:
+        The newest op that a row of the new collection may come from; `catch_up` has to get past it before the
+        numbers of rows can be compared.
 
     Raises:
         BackendAwayError: The backend went away, or had to be restarted because files were in the way.
@@ -87,10 +91,17 @@ async def rebuild(
             unflushed = 0
     await writer.finish_over()
     outbox.advance(head_seq)
+    read_through, _ = await outbox.feed.index_head(outbox.ns)
+    return read_through
 
 
-async def catch_up(writer: CollectionWriter, outbox: Outbox, settings: IndexSettings) -> None:
+async def catch_up(
+    writer: CollectionWriter, outbox: Outbox, settings: IndexSettings, *, read_through: int = 0
+) -> None:
     """Apply all there is, then compare the number of rows with the catalog's.
+
+    Ops up to `read_through` may be in the collection before they are applied (see `rebuild`), so they are applied
+    whatever else comes meanwhile.
 
     Raises:
         RebuildWantedError: The numbers differ.
@@ -98,7 +109,7 @@ async def catch_up(writer: CollectionWriter, outbox: Outbox, settings: IndexSett
     """
     outbox.caught_up = False
     head_seq = expected = 0
-    while not outbox.caught_up:
+    while not outbox.caught_up or outbox.applied < read_through:
         while ops := outbox.overlay.after(outbox.applied, settings.flush_rows):
             await writer.apply(ops)
             outbox.advance(ops[-1].seq)

@@ -196,11 +196,11 @@ class IndexWorker:
             self._done, self._total = done, total
             self._set(IndexState.REBUILDING, reason)
 
-        await rebuild(writer, self.outbox, self.dim, self._settings, progress)
+        read_through = await rebuild(writer, self.outbox, self.dim, self._settings, progress)
         _log.info("rebuilt the vector index", ns=self.ns, rows=self._done)
         self._rebuild_reason = ""
         try:
-            await catch_up(writer, self.outbox, self._settings)
+            await catch_up(writer, self.outbox, self._settings, read_through=read_through)
         except RebuildWantedError as error:
             # Once more at once would only repeat it: a fault, tried again after a delay.
             raise BackendFaultError(f"after a rebuild {error}") from error

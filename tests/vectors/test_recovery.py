@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
+from clag_server.catalog.api import IndexOp
 from clag_server.vectors.api import IndexState
 from clag_server.vectors.index import MilvusIndex
 from clag_server.vectors.record import RecordFile
@@ -148,6 +150,37 @@ async def test_collections_that_do_not_fit_the_catalog_are_rebuilt_and_the_other
     await settled(again, intact)
     assert feed.reads_of_placements == reads, "the intact collection was rebuilt"
     assert set(await found(again, intact, None, unit(0), limit=1_000)) == feed.current_ids(intact)
+
+
+class BusyFeed(MemoryFeed):
+    """A catalog that commits more each time its placements are read, ten times in all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits = 0
+
+    async def current_placements(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
+        if self.commits < 10:
+            self.commits += 1
+            for number in range(40):
+                self.put(ns, number % 3, unit(1_000 * self.commits + number))
+        return await super().current_placements(ns, after=after, limit=limit)
+
+
+async def test_a_rebuild_while_memories_come_in_needs_no_second_try(open_index: OpenIndex) -> None:
+    feed = BusyFeed()
+    for seed in range(64):
+        feed.put(1, seed % 3, unit(seed))
+    index = await open_index(feed, IndexSettings(page_rows=50))
+    index.notify(1, DIM)
+    worker = index._namespaces[1].worker
+    async with asyncio.timeout(DEADLINE_S):
+        status = await worker.wait_for(IndexState.READY, IndexState.DEGRADED)
+    assert status.state is IndexState.READY, status.reason
+    index.notify(1, DIM)
+    await settled(index, 1)
+    assert set(await found(index, 1, None, unit(3), limit=1_000)) == feed.current_ids(1)
+    assert feed.commits == 10
 
 
 async def test_an_index_ahead_of_a_restored_catalog_is_rebuilt(open_index: OpenIndex) -> None:
