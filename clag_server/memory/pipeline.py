@@ -172,7 +172,7 @@ class NamespacePipeline:
     async def _close_episodes(self) -> None:
         """Close the episodes of ended sessions, and those that had no new member for a while."""
         state = self.state
-        ended, self._ended_sessions = self._ended_sessions, set()
+        ended = frozenset(self._ended_sessions)
         now = asyncio.get_running_loop().time()
         idle = {
             session
@@ -182,10 +182,12 @@ class NamespacePipeline:
         closing = dict.fromkeys(ended, "session ended") | dict.fromkeys(idle - ended, "idle")
         closing = {s: why for s, why in closing.items() if s in state.map.open_episodes}
         if not closing:
+            self._ended_sessions -= ended
             return
         async with state.placing() as placer:
             for session, why in sorted(closing.items()):
                 placer.close(state.map.open_episodes[session], why)
+        self._ended_sessions -= ended
         state.last_seen = {s: t for s, t in state.last_seen.items() if s in state.map.open_episodes}
         self._votes.add(placer.routed())
         self._organize_wake.set()
