@@ -55,7 +55,7 @@ bench: setup models ## Measure ingest and retrieval
 	$(BIN)/python -m bench retrieve
 
 constraints: setup ## Choose newer versions of everything
-	$(BIN)/uv pip compile --quiet --upgrade --no-emit-index-url --no-header --no-annotate \
+	$(BIN)/uv pip compile --quiet --upgrade --no-header --no-annotate \
 		--python-version 3.11 --no-emit-package clag-client --group dev --output-file constraints.txt pyproject.toml
 
 clean: ## Remove the virtual environment and caches
