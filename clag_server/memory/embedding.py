@@ -1,7 +1,8 @@
 """The stage STORED -> EMBEDDED: embed a batch, append to episodes, place in clusters; then it is searchable.
 
 A model outage leaves memories STORED and is waited out. A memory that the model refuses is found by embedding the
-batch one by one; after enough failed attempts it is quarantined with the reason, and the others go on.
+batch one by one; after enough failed attempts it is quarantined with the reason, and the others go on. A model that
+cannot embed even a harmless text is out of order, and that is no memory's fault: it is waited out as an outage is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.models.api import (
     Embedder,
     ModelRequestRefusedError,
+    ModelUnavailableError,
     Priority,
     WrongShapeError,
 )
@@ -32,6 +34,9 @@ from clag_server.types.memory import Matrix, Memory, MemoryState, Vector
 
 _ANY_TIME_NS = 2**62
 """Later than any pause ends."""
+
+_HARMLESS = "a note"
+"""A text that every working embedder takes; tells a poisonous memory from a model that is out of order."""
 
 _log = structlog.get_logger(__name__)
 
@@ -146,13 +151,25 @@ class EmbedStage:
         self, memories: Sequence[Memory], texts: Sequence[str], priority: Priority
     ) -> dict[int, Vector]:
         found: dict[int, Vector] = {}
+        works = False
         for memory, text in zip(memories, texts, strict=True):
             try:
                 rows = await self._embedder.embed([text], priority=priority)
                 found[memory.key] = rows[0]
+                works = True
             except (ModelRequestRefusedError, WrongShapeError) as error:
+                if not works:
+                    await self._ensure_works(priority)
+                    works = True
                 await self._fail(memory, str(error))
         return found
+
+    async def _ensure_works(self, priority: Priority) -> None:
+        """Raise ModelUnavailableError where the model embeds nothing at all."""
+        try:
+            await self._embedder.embed([_HARMLESS], priority=priority)
+        except (ModelRequestRefusedError, WrongShapeError) as error:
+            raise ModelUnavailableError(f"the embedder is out of order: {error}") from error
 
     async def _fail(self, memory: Memory, error: str) -> None:
         state = self._state
