@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import sqlalchemy as sa
 import structlog
@@ -40,20 +39,19 @@ from clag_server.catalog.connections import connect_writer, driver_of, make_engi
 from clag_server.catalog.migrate import migrate
 from clag_server.catalog.readers import ReaderPool
 from clag_server.catalog.schema import namespaces
+from clag_server.catalog.sqlite_base import SqliteBase
 from clag_server.catalog.transaction import WriteTx
 from clag_server.catalog.writer import GroupWriter
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
-from clag_server.types.errors import NotFound, StorageFailed
+from clag_server.types.errors import NotFound
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
 from clag_server.types.memory import Memory, MemoryState, NewMemory
 
-T = TypeVar("T")
-
 _log = structlog.get_logger(__name__)
 
 
-class SqliteCatalog:
+class SqliteCatalog(SqliteBase):
     """`catalog.api.Catalog` in one SQLite file. What each method promises is said there.
 
     Args:
@@ -62,11 +60,7 @@ class SqliteCatalog:
     """
 
     def __init__(self, path: Path, *, readers: int = 2) -> None:
-        self._path = path
-        self._reader_count = readers
-        self._connection: sa.Connection | None = None
-        self._writer: GroupWriter | None = None
-        self._readers: ReaderPool | None = None
+        super().__init__(path, readers=readers)
 
     async def open(self) -> None:
         """Open or create the file and migrate it."""
@@ -238,16 +232,6 @@ class SqliteCatalog:
     async def delete(self, ns: int, memory_id: str, *, etag: str, now_ns: int) -> int:
         """Delete a memory everywhere."""
         return await self._write(lambda tx: delete.delete(tx, ns, memory_id, etag=etag, now_ns=now_ns))
-
-    async def _write(self, write: Callable[[WriteTx], T]) -> T:
-        if self._writer is None:
-            raise StorageFailed("the catalog is not open")
-        return await self._writer.run(write)
-
-    async def _read(self, read: Callable[[sa.Connection], T]) -> T:
-        if self._readers is None:
-            raise StorageFailed("the catalog is not open")
-        return await self._readers.run(read)
 
     def _open(self) -> None:
         with storage_errors():

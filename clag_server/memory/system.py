@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
 
 import structlog
 
-from clag_server.catalog.api import Catalog, EmbedderPin, MemoryPage, Namespace
+from clag_server.catalog.api import Catalog, MemoryPage, Namespace
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
 from clag_server.memory.counters import Outcome
 from clag_server.memory.episode_cache import EpisodeCache
 from clag_server.memory.ingest import StreamSession
 from clag_server.memory.namespace import NamespaceState
-from clag_server.memory.pipeline import NamespacePipeline
 from clag_server.memory.profiles import due
 from clag_server.memory.progress import KeyProgress, ProgressHub
+from clag_server.memory.registry import Models, NamespaceRegistry
 from clag_server.memory.retrieving import Retrieval, Tools
 from clag_server.memory.service import ClusterView, Created, StoreStats, SystemStats
-from clag_server.models.api import Embedder, ModelUnavailableError, SlmEngine, TokenCounter
 from clag_server.types.cluster import Cluster, ClusterState
-from clag_server.types.errors import ClagError, Draining, FieldViolation, InvalidField, NotFound
+from clag_server.types.errors import FieldViolation, InvalidField, NotFound
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AckLevel, Disposition, IngestStages
 from clag_server.types.memory import Memory, MemoryState, NewMemory
@@ -30,22 +28,6 @@ from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 from clag_server.vectors.api import VectorIndex
 
 _log = structlog.get_logger(__name__)
-
-
-class Models(Protocol):
-    """The models a memory system needs; there may be no SLM."""
-
-    @property
-    def embedder(self) -> Embedder:
-        """Turns texts into vectors."""
-
-    @property
-    def slm(self) -> SlmEngine | None:
-        """The small language model."""
-
-    @property
-    def token_counter(self) -> TokenCounter:
-        """Counts tokens as the SLM does."""
 
 
 class MemorySystem:
@@ -67,31 +49,42 @@ class MemorySystem:
         self._index = index
         self._models = models
         self._ingest = ingest
-        self._organize = organize
         self._retrieve = retrieve
         self._bytes_on_disk = bytes_on_disk
         self._now_ns = now_ns
         self._hub = ProgressHub()
         self._cache = EpisodeCache(catalog, max_memories=retrieve.cache_vectors)
-        self._pipelines: dict[str, NamespacePipeline] = {}
-        self._opening = asyncio.Lock()
+        self._registry = NamespaceRegistry(
+            catalog=catalog,
+            index=index,
+            models=models,
+            ingest=ingest,
+            organize=organize,
+            hub=self._hub,
+            now_ns=now_ns,
+        )
         self._touching: set[asyncio.Task[None]] = set()
-        self._stopping = False
+
+    @property
+    def registry(self) -> NamespaceRegistry:
+        """The namespaces at work, for the use cases that have classes of their own."""
+        return self._registry
+
+    @property
+    def hub(self) -> ProgressHub:
+        """Where the pipelines tell how far each memory is."""
+        return self._hub
 
     # --- life
     async def start(self) -> None:
         """Open the stores and resume the namespaces that have unfinished work."""
         await self._catalog.open()
         await self._index.start()
-        unfinished = await self._catalog.backlog()
-        for namespace in await self._catalog.list_namespaces():
-            if any(unfinished.get(namespace.ns, {}).values()):
-                await self._resume(namespace)
+        await self._registry.resume()
 
     async def stop(self) -> None:
         """Stop the pipelines, the index and the catalog, in this order."""
-        self._stopping = True
-        await asyncio.gather(*(pipeline.stop() for pipeline in self._pipelines.values()))
+        await self._registry.stop()
         await asyncio.gather(*self._touching, return_exceptions=True)
         await self._index.stop()
         await self._catalog.close()
@@ -105,7 +98,7 @@ class MemorySystem:
             raise InvalidField(FieldViolation("open.ack_level", "stages STORE_ONLY acknowledges DURABLE only"))
         if stages is IngestStages.EMBED_ONLY and level > AckLevel.SEARCHABLE:
             raise InvalidField(FieldViolation("open.ack_level", "stages EMBED_ONLY acknowledges up to SEARCHABLE"))
-        pipeline = await self._pipeline(namespace, create=True)
+        pipeline = await self._registry.pipeline(namespace, create=True)
         position = await self._catalog.open_stream(pipeline.state.ns, stream_id)
 
         def on_stored(keys: Sequence[int]) -> None:
@@ -127,7 +120,7 @@ class MemorySystem:
         self, namespace: str, memory: NewMemory, *, request_id: str, level: AckLevel
     ) -> Created:
         """Store one memory and wait until it reached `level`."""
-        pipeline = await self._pipeline(namespace, create=True)
+        pipeline = await self._registry.pipeline(namespace, create=True)
         state = pipeline.state
         if memory.embedding is not None and len(memory.embedding) != state.dim:
             wrong = f"has {len(memory.embedding)} numbers, this namespace takes {state.dim}"
@@ -146,7 +139,7 @@ class MemorySystem:
 
     async def delete_memory(self, namespace: str, memory_id: str, *, etag: str, allow_missing: bool) -> int:
         """Delete a memory everywhere; returns the revision."""
-        state = (await self._pipeline(namespace, create=False, check=False)).state
+        state = (await self._registry.pipeline(namespace, create=False, check=False)).state
         async with state.lock:
             try:
                 memory = await self._catalog.memory(state.ns, memory_id)
@@ -191,7 +184,7 @@ class MemorySystem:
 
     async def list_clusters(self, namespace: str, *, include_archived: bool) -> tuple[Sequence[ClusterView], int]:
         """All clusters, largest first."""
-        state = (await self._pipeline(namespace, create=False, check=False)).state
+        state = (await self._registry.pipeline(namespace, create=False, check=False)).state
         clusters = [
             cluster
             for cluster in state.map.clusters.values()
@@ -203,7 +196,7 @@ class MemorySystem:
 
     async def get_cluster(self, namespace: str, cluster: int) -> tuple[ClusterView, int]:
         """One cluster or NotFound."""
-        state = (await self._pipeline(namespace, create=False, check=False)).state
+        state = (await self._registry.pipeline(namespace, create=False, check=False)).state
         found = state.map.clusters.get(cluster)
         if found is None:
             raise NotFound("cluster", f"c{cluster}")
@@ -211,7 +204,7 @@ class MemorySystem:
 
     async def retrieve(self, query: RetrieveQuery) -> AsyncIterator[RetrieveStage]:
         """Answer a query in stages."""
-        pipeline = await self._pipeline(query.namespace, create=False)
+        pipeline = await self._registry.pipeline(query.namespace, create=False)
         state = pipeline.state
         started = time.perf_counter()
         if query.fresh_revision:
@@ -230,7 +223,7 @@ class MemorySystem:
 
     async def stats(self, namespace: str) -> SystemStats:
         """Counters of a namespace or NotFound."""
-        pipeline = await self._pipeline(namespace, create=False, check=False)
+        pipeline = await self._registry.pipeline(namespace, create=False, check=False)
         state = pipeline.state
         rows = await self._catalog.stats(state.ns)
         return SystemStats(
@@ -246,46 +239,6 @@ class MemorySystem:
         return StoreStats(self._index.status(), await asyncio.to_thread(self._bytes_on_disk))
 
     # --- helpers
-    async def _pipeline(self, name: str, *, create: bool, check: bool = True) -> NamespacePipeline:
-        """Return the namespace's running pipeline; `check` refuses one of another embedder."""
-        if self._stopping:
-            raise Draining
-        pipeline = self._pipelines.get(name)
-        if pipeline is None:
-            async with self._opening:
-                pipeline = self._pipelines.get(name) or await self._open(name, create=create)
-        if check:
-            pipeline.state.check_embedder(self._pin())
-        return pipeline
-
-    async def _open(self, name: str, *, create: bool) -> NamespacePipeline:
-        if create and self._ingest.auto_create_namespaces:
-            namespace = await self._catalog.ensure_namespace(name, self._pin(), create=True)
-        else:
-            namespace = await self._catalog.get_namespace(name)
-        state = NamespaceState(
-            namespace, catalog=self._catalog, index=self._index, organize=self._organize, now_ns=self._now_ns
-        )
-        await state.load()
-        pipeline = NamespacePipeline(
-            state, embedder=self._models.embedder, slm=self._models.slm, hub=self._hub, config=self._ingest
-        )
-        pinned = namespace.embedder
-        if self._ingest.pipeline and (pinned.fingerprint, pinned.dim) == (self._pin().fingerprint, self._pin().dim):
-            pipeline.start()
-        self._pipelines[name] = pipeline
-        return pipeline
-
-    async def _resume(self, namespace: Namespace) -> None:
-        try:
-            await self._pipeline(namespace.name, create=False)
-        except (ClagError, ModelUnavailableError) as error:
-            _log.error("namespace not resumed", namespace=namespace.name, reason=str(error))
-
-    def _pin(self) -> EmbedderPin:
-        embedder = self._models.embedder
-        return EmbedderPin(embedder.name, embedder.fingerprint, embedder.dim)
-
     async def _reached(self, key: int, level: AckLevel) -> None:
         """Wait until a memory reached the level."""
         if level <= AckLevel.DURABLE:

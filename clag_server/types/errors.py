@@ -119,3 +119,46 @@ class StorageFailed(ClagError):
 
 class NotYetImplemented(ClagError):
     """An RPC of the contract that this release does not serve yet."""
+
+
+class AlreadyExists(ClagError):
+    """The thing to be created is there."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f'{kind} "{name}" exists already')
+        self.kind = kind
+        self.name = name
+
+
+class NamespaceDeleted(ClagError):
+    """The namespace is being deleted, or was deleted under an open call."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f'namespace "{namespace}" is deleted')
+        self.namespace = namespace
+
+
+class LogCompacted(ClagError):
+    """The change log no longer reaches back to the revision asked for."""
+
+    def __init__(self, *, asked: int, oldest: int) -> None:
+        super().__init__(
+            f"changes after revision {asked} are compacted away; the oldest to resume after is {oldest}"
+        )
+        self.asked = asked
+        self.oldest = oldest
+
+
+class SnapshotGone(ClagError):
+    """The snapshot that an export's cursor belongs to no longer exists."""
+
+    def __init__(self) -> None:
+        super().__init__("the snapshot of this cursor is gone; start a new export")
+
+
+class OwnershipLost(ClagError):
+    """Another server has taken this catalog over; nothing more may be written by this one."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(f"the data directory now belongs to {owner}; this server may not write to it any more")
+        self.owner = owner

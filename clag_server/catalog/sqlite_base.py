@@ -1,0 +1,39 @@
+"""What all parts of the SQLite catalog share: one way to write, one way to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from clag_server.catalog.readers import ReaderPool
+from clag_server.catalog.transaction import WriteTx
+from clag_server.catalog.writer import GroupWriter
+from clag_server.types.errors import StorageFailed
+
+T = TypeVar("T")
+
+
+class SqliteBase:
+    """An open (or not yet open) catalog file, with its writer and its readers."""
+
+    def __init__(self, path: Path, *, readers: int) -> None:
+        self._path = path
+        self._reader_count = readers
+        self._connection: sa.Connection | None = None
+        self._writer: GroupWriter | None = None
+        self._readers: ReaderPool | None = None
+
+    async def _write(self, write: Callable[[WriteTx], T]) -> T:
+        """Run a write as (a part of) one transaction; it is on disk when this returns."""
+        if self._writer is None:
+            raise StorageFailed("the catalog is not open")
+        return await self._writer.run(write)
+
+    async def _read(self, read: Callable[[sa.Connection], T]) -> T:
+        """Run a read on a snapshot that holds every finished write."""
+        if self._readers is None:
+            raise StorageFailed("the catalog is not open")
+        return await self._readers.run(read)
