@@ -52,7 +52,8 @@ class Evolution:
     """What localized evolution changes on one memory; None leaves a field as it is. Text is never changed.
 
     `cause` is the memory (key) whose arrival caused the change; it equals `key` for a memory's own annotation.
-    History keeps the old values. Nothing is applied when the memory no longer is in `cluster`.
+    History keeps the old values and the name of the `model` that was used ("" for none). Nothing is applied when
+    the memory no longer is in `cluster`.
     """
 
     key: int
@@ -66,6 +67,7 @@ class Evolution:
     superseded_by: str | None = None
     annotated_by: AnnotationSource | None = None
     state: MemoryState | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from clag_server.catalog.rows import links_from_json, links_to_json, strings_to_
 from clag_server.catalog.schema import ChangeKind, failures, link_targets, memories, memory_history
 from clag_server.catalog.sums import Touched, settle
 from clag_server.catalog.transaction import WriteTx, compile_insert
+from clag_server.types.change import HistoryCause
 from clag_server.types.cluster import Cluster
 from clag_server.types.memory import Link, MemoryState
 
@@ -95,10 +96,12 @@ def _evolve_one(tx: WriteTx, ns: int, change: Evolution, *, now_ns: int) -> None
     if not new:
         return
     kind = ChangeKind.MEMORY_EVOLVED
-    revision = tx.log_change(ns, kind, change.key, time_ns=now_ns)
+    revision = tx.log_change(ns, kind, change.key, time_ns=now_ns, cluster=change.cluster)
     old = {name: before[name] for name in new if name != "state"}
     if old:
-        tx.executemany(_INSERT_HISTORY, [(revision, ns, change.key, change.cause, now_ns, to_json(old))])
+        reason = HistoryCause.CONFLICT if "superseded_by" in old else HistoryCause.EVOLUTION
+        entry = (revision, ns, change.key, change.cause, now_ns, to_json(old), reason, change.model, change.cluster)
+        tx.executemany(_INSERT_HISTORY, [entry])
     if "state" in new:
         forget_failures(tx, [change.key])
     tx.connection.execute(

@@ -16,6 +16,7 @@ from clag_server.catalog.api import IndexOp
 from clag_server.catalog.rows import vector_from_blob
 from clag_server.catalog.schema import failures, index_ops, memories, namespaces
 from clag_server.catalog.transaction import WriteTx, compile_insert
+from clag_server.types.digest import add, placements_digest, subtract
 
 _INSERT_OP = compile_insert(index_ops)
 
@@ -43,8 +44,21 @@ def queue_ops(tx: WriteTx, ns: int, *, puts: Sequence[Placed], deletes: Sequence
     tx.connection.execute(
         sa.update(namespaces)
         .where(namespaces.c.ns == ns)
-        .values(outbox_head=rows[-1][1], placed=namespaces.c.placed + (len(puts) - len(deletes)))
+        .values(
+            outbox_head=rows[-1][1],
+            placed=namespaces.c.placed + (len(puts) - len(deletes)),
+            placed_digest=_changed_digest(tx, ns, puts, deletes),
+        )
     )
+
+
+def _changed_digest(tx: WriteTx, ns: int, puts: Sequence[Placed], deletes: Sequence[Placed]) -> int:
+    """Return the namespace's digest after placements came and went."""
+    before = tx.connection.scalar(sa.select(namespaces.c.placed_digest).where(namespaces.c.ns == ns)) or 0
+    came, went = (
+        placements_digest([p.placement_id for p in group], [p.cluster for p in group]) for group in (puts, deletes)
+    )
+    return subtract(add(before, came), went)
 
 
 def forget_failures(tx: WriteTx, keys: Iterable[int]) -> None:

@@ -134,7 +134,8 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         return
     puts = []
     updates = []
-    revisions = tx.log_memories(ns, ((spot.key, ChangeKind.MEMORY_PLACED) for spot in before), time_ns=now_ns)
+    changed = ((spot.key, ChangeKind.MEMORY_PLACED, plan[spot.key].cluster, spot.cluster) for spot in before)
+    revisions = tx.log_memories(ns, changed, time_ns=now_ns)
     for spot in before:
         placement = plan[spot.key]
         touched.clusters.add(placement.cluster)
@@ -172,11 +173,13 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
     _leave(members, touched)
     routing = routing_to_json(move.routing)
     puts, old, updates, history = [], [], [], []
-    kinds = (
-        (spot.key, ChangeKind.MEMORY_ROUTED if spot.cluster == move.cluster else ChangeKind.MEMORY_PLACED)
+    changed = (
+        (spot.key, ChangeKind.MEMORY_ROUTED, move.cluster, None)
+        if spot.cluster == move.cluster
+        else (spot.key, ChangeKind.MEMORY_PLACED, move.cluster, spot.cluster)
         for spot in members
     )
-    revisions = tx.log_memories(ns, kinds, time_ns=now_ns)
+    revisions = tx.log_memories(ns, changed, time_ns=now_ns)
     for spot in members:
         current = spot.placed()
         revision = revisions[spot.key]
@@ -185,7 +188,8 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
             placement_id = tx.next_placement()
             puts.append(Placed(spot.key, placement_id, move.cluster, spot.event_time_ns))
             old.append(current)
-            history.append((revision, ns, spot.key, spot.key, now_ns, to_json({"cluster": current.cluster})))
+            was = to_json({"cluster": current.cluster})
+            history.append((revision, ns, spot.key, spot.key, now_ns, was, move.cause, "", move.cluster))
         updates.append(
             {
                 "of": spot.key,
@@ -220,7 +224,8 @@ def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:
     further = [spot for spot in members if spot.state in _ROUTED_STATES and spot.cluster == routed.cluster]
     decided = waiting + further
     routing = routing_to_json(routed.routing)
-    revisions = tx.log_memories(ns, ((spot.key, ChangeKind.MEMORY_ROUTED) for spot in decided), time_ns=now_ns)
+    changed = ((spot.key, ChangeKind.MEMORY_ROUTED, spot.cluster, None) for spot in decided)
+    revisions = tx.log_memories(ns, changed, time_ns=now_ns)
     updates = [
         {
             "of": spot.key,

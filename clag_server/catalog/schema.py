@@ -45,8 +45,17 @@ counters = sa.Table(
     sa.Column("key", Int64, nullable=False),
     sa.Column("placement", Int64, nullable=False),
     sa.Column("outbox", Int64, nullable=False),
+    sa.Column("catalog_id", sa.Text, nullable=False, server_default=""),
+    sa.Column("owner", sa.Text, nullable=False, server_default=""),
+    sa.Column("owner_epoch", Int64, nullable=False, server_default="0"),
+    sa.Column("compacted_through", Int64, nullable=False, server_default="0"),
 )
-"""One row: the last number given out of each kind. Numbers are never given out twice, also after deletes."""
+"""One row: the last number given out of each kind. Numbers are never given out twice, also after deletes.
+
+`catalog_id` names this catalog (made at its first opening, hexadecimal). `owner` and `owner_epoch` say which
+server may write: every opening counts the epoch up, and a writer of an older one is refused. Changes up to
+`compacted_through` are gone from the log.
+"""
 
 namespaces = sa.Table(
     "namespaces",
@@ -66,11 +75,18 @@ namespaces = sa.Table(
     sa.Column("outbox_head", Int64, nullable=False),
     sa.Column("next_cluster", Int64, nullable=False),
     sa.Column("next_episode", Int64, nullable=False),
+    sa.Column("settings", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("update_time_ns", Int64, nullable=False, server_default="0"),
+    sa.Column("revision", Int64, nullable=False, server_default="0"),
+    sa.Column("deleting", sa.Boolean, nullable=False, server_default="0"),
+    sa.Column("placed_digest", Int64, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
 )
 """Counts are kept here, in the transactions that change them, so that statistics never scan the memories.
 
-`next_cluster` and `next_episode` only grow: what was removed leaves its number to nobody.
+`next_cluster` and `next_episode` only grow: what was removed leaves its number to nobody. `settings` is a JSON
+object of those that are set; `revision` is that of their last change (0: never), and the etag. `placed_digest` is
+`types.digest` of the current placements.
 """
 
 memories = sa.Table(
@@ -119,6 +135,7 @@ memories = sa.Table(
     sa.Index(
         "memories_placement", "ns", "placement_id", unique=True, sqlite_where=sa.text("placement_id IS NOT NULL")
     ),
+    sa.Index("memories_expiry", "ns", "expire_time_ns", sqlite_where=sa.text("expire_time_ns IS NOT NULL")),
     sa.Index("memories_superseded", "ns", "superseded_by", sqlite_where=sa.text("superseded_by <> ''")),
 )
 """A placed memory has an episode, a cluster, a placement id and an embedding; another has none of the first three.
@@ -232,6 +249,8 @@ changes = sa.Table(
     sa.Column("key", Int64, nullable=False),
     sa.Column("memory_id", sa.Text),  # only of deleted memories: the others are found by key
     sa.Column("time_ns", Int64, nullable=False),
+    sa.Column("cluster", Int64),  # where a memory came to be, or was when it was deleted
+    sa.Column("old_cluster", Int64),  # where a moved memory was
 )
 
 memory_history = sa.Table(
@@ -243,9 +262,53 @@ memory_history = sa.Table(
     sa.Column("cause", Int64, nullable=False),
     sa.Column("time_ns", Int64, nullable=False),
     sa.Column("old", sa.Text, nullable=False),
+    sa.Column("reason", sa.Integer, nullable=False, server_default="3"),
+    sa.Column("model", sa.Text, nullable=False, server_default=""),
+    sa.Column("cluster", Int64),
     sa.Index("memory_history_key", "ns", "key", "revision"),
 )
-"""`old` is a JSON object of the fields that the change replaced, with their values before it."""
+"""`old` is a JSON object of the fields that the change replaced, with their values before it.
+
+`cause` is the key of the memory that caused it, `reason` a number of `types.change.HistoryCause`.
+"""
+
+operations = sa.Table(
+    "operations",
+    metadata,
+    sa.Column("operation_id", sa.Text, primary_key=True),
+    sa.Column("number", Int64, nullable=False, unique=True),
+    sa.Column("ns", Int64),
+    sa.Column("namespace", sa.Text, nullable=False),
+    sa.Column("kind", sa.Integer, nullable=False),
+    sa.Column("state", sa.Integer, nullable=False),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("done", Int64, nullable=False),
+    sa.Column("total", Int64, nullable=False),
+    sa.Column("progress", sa.Text, nullable=False),
+    sa.Column("result", sa.Text, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("cancel_asked", sa.Boolean, nullable=False),
+    sa.Column("create_time_ns", Int64, nullable=False),
+    sa.Column("end_time_ns", Int64),
+    sa.Index(
+        "operations_request", "namespace", "request_id", unique=True, sqlite_where=sa.text("request_id <> ''")
+    ),
+)
+"""`number` orders operations by their asking (it is a revision); `request`, `progress`, `result` are JSON."""
+
+import_numbers = sa.Table(
+    "import_numbers",
+    metadata,
+    sa.Column("ns", Int64, primary_key=True, autoincrement=False),
+    sa.Column("stream_id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("number", Int64, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Which cluster ("cluster") or episode ("episode") of ours an import made of one of its source."""
 
 index_ops = sa.Table(
     "index_ops",

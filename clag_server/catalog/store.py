@@ -16,7 +16,8 @@ from clag_server.catalog import streams
 from clag_server.catalog.ids import IdMaker
 from clag_server.catalog.rows import NO_ITEMS, attributes_to_json, strings_to_json, to_json, vector_to_blob
 from clag_server.catalog.schema import ChangeKind, memories, memory_history
-from clag_server.catalog.transaction import WriteTx, compile_insert
+from clag_server.catalog.transaction import ChangeRow, WriteTx, compile_insert
+from clag_server.types.change import HistoryCause
 from clag_server.types.errors import NotFound
 from clag_server.types.ingest import AppendResult, Disposition, IngestItem, Rejection, StoredItem, StreamRef
 from clag_server.types.memory import AnnotationSource, MemoryState, NewMemory
@@ -46,7 +47,7 @@ class _Batch:
 
     rows: list[tuple[Any, ...]]
     outcomes: list[StoredItem]
-    changes: list[tuple[int, int, ChangeKind, int, str | None, int]]
+    changes: list[ChangeRow]
     known: dict[str, int]
     positions: dict[str, int]
     superseding: list[tuple[str, int, tuple[str, ...]]]
@@ -109,7 +110,7 @@ def _take(tx: WriteTx, ns: int, batch: _Batch, item: IngestItem, *, seq: int, di
         None if embedding is None else vector_to_blob(embedding),
     )  # fmt: skip
     batch.rows.append(row)
-    batch.changes.append((revision, ns, ChangeKind.MEMORY_CREATED, key, None, now_ns))
+    batch.changes.append((revision, ns, ChangeKind.MEMORY_CREATED, key, None, now_ns, None, None))
     if item.supersedes:
         batch.superseding.append((memory_id, key, item.supersedes))
     return StoredItem(seq, Disposition.CREATED, memory_id, key, None)
@@ -168,7 +169,8 @@ def _supersede(tx: WriteTx, ns: int, memory_id: str, key: int, older: tuple[str,
     ).all()
     for other, before in rows:
         revision = tx.log_change(ns, ChangeKind.MEMORY_SUPERSEDED, other, time_ns=now_ns)
-        tx.executemany(_INSERT_HISTORY, [(revision, ns, other, key, now_ns, to_json({"superseded_by": before}))])
+        old = to_json({"superseded_by": before})
+        tx.executemany(_INSERT_HISTORY, [(revision, ns, other, key, now_ns, old, HistoryCause.CONFLICT, "", None)])
         tx.connection.execute(
             sa.update(memories)
             .where(memories.c.ns == ns, memories.c.key == other)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from clag_server.catalog.schema import ChangeKind, changes, counters
+from clag_server.catalog.schema import ChangeKind, changes
 
 _DIALECT = sqlite.dialect()
 
@@ -28,8 +28,15 @@ def compile_insert(table: sa.Table) -> str:
 
 
 _INSERT_CHANGE = compile_insert(changes)
-_READ_COUNTERS = str(sa.select(counters).compile(dialect=_DIALECT))
+_READ_COUNTERS = "SELECT revision, key, placement, outbox FROM counters"
 _SAVE_COUNTERS = "UPDATE counters SET revision = ?, key = ?, placement = ?, outbox = ? WHERE id = 1"
+
+
+ChangeRow: TypeAlias = tuple[int, int, ChangeKind, int, str | None, int, int | None, int | None]
+"""(revision, ns, kind, key, memory id of a deleted one, time, cluster, old cluster): columns of `changes`."""
+
+MemoryChange: TypeAlias = tuple[int, ChangeKind, int | None, int | None]
+"""(key, kind, cluster, old cluster)."""
 
 
 @dataclass(slots=True)
@@ -47,7 +54,7 @@ class WriteTx:
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
-        _, revision, key, placement, outbox = connection.exec_driver_sql(_READ_COUNTERS).one()
+        revision, key, placement, outbox = connection.exec_driver_sql(_READ_COUNTERS).one()
         self.numbers = Numbers(revision, key, placement, outbox)
         self._before = Numbers(revision, key, placement, outbox)
 
@@ -81,19 +88,31 @@ class WriteTx:
         if rows:
             self.connection.exec_driver_sql(sql, list(rows))
 
-    def log_changes(self, rows: Sequence[tuple[int, int, ChangeKind, int, str | None, int]]) -> None:
-        """Append to the change log: (revision, ns, kind, key, memory id of a deleted one, time)."""
+    def log_changes(self, rows: Sequence[ChangeRow]) -> None:
+        """Append to the change log."""
         self.executemany(_INSERT_CHANGE, rows)
 
-    def log_change(self, ns: int, kind: ChangeKind, key: int, *, time_ns: int, memory_id: str | None = None) -> int:
+    def log_change(
+        self,
+        ns: int,
+        kind: ChangeKind,
+        key: int,
+        *,
+        time_ns: int,
+        memory_id: str | None = None,
+        cluster: int | None = None,
+    ) -> int:
         """Give out a revision and log one change under it."""
         revision = self.next_revision()
-        self.log_changes([(revision, ns, kind, key, memory_id, time_ns)])
+        self.log_changes([(revision, ns, kind, key, memory_id, time_ns, cluster, None)])
         return revision
 
-    def log_memories(self, ns: int, changed: Iterable[tuple[int, ChangeKind]], *, time_ns: int) -> dict[int, int]:
-        """Log one change for each memory (key, kind) and return the revision of each key."""
-        rows = [(self.next_revision(), ns, kind, key, None, time_ns) for key, kind in changed]
+    def log_memories(self, ns: int, changed: Iterable[MemoryChange], *, time_ns: int) -> dict[int, int]:
+        """Log one change for each memory and return the revision of each key."""
+        rows: list[ChangeRow] = [
+            (self.next_revision(), ns, kind, key, None, time_ns, cluster, old_cluster)
+            for key, kind, cluster, old_cluster in changed
+        ]
         self.log_changes(rows)
         return {row[3]: row[0] for row in rows}
 

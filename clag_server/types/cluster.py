@@ -10,6 +10,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clag_server.types.change import HistoryCause
 from clag_server.types.memory import MemoryState, RoutingDecision, Vector
 
 
@@ -78,11 +79,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move all members of an episode to `cluster`, under one routing decision."""
+    """Move all members of an episode to `cluster`, under one routing decision; history tells the `cause`."""
 
     episode: int
     cluster: int
     routing: RoutingDecision
+    cause: HistoryCause = HistoryCause.ROUTING
 
 
 @dataclass(frozen=True, slots=True)
