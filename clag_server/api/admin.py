@@ -1,4 +1,4 @@
-"""AdminService at the edge: namespaces, counters, the server itself."""
+"""AdminService at the edge: counters and the server itself here, each other group of calls in a file of its own."""
 
 # ruff: noqa: N802 - methods have the names of the contract
 
@@ -9,16 +9,15 @@ from collections.abc import Sequence
 
 from clag.v1 import admin_service_pb2 as pb
 
-from clag_server.api.convert_admin import namespace_to, server_info_to
+from clag_server.api.convert_admin import server_info_to
 from clag_server.api.convert_stats import stats_to
 from clag_server.api.convert_values import revision
 from clag_server.api.facts import ServerFacts
 from clag_server.api.interceptors.guard import Context
-from clag_server.api.limits import page_size
-from clag_server.api.paging import page_token, resume_after, scope_of
+from clag_server.api.namespaces import NamespaceCalls
+from clag_server.api.operations import OperationCalls
 from clag_server.api.unserved import serves, unserved_methods
 from clag_server.memory.service import MemoryService, SystemStats
-from clag_server.types.errors import NotFound
 
 __all__ = ["AdminServicer"]
 
@@ -26,7 +25,7 @@ SERVICE = "AdminService"
 
 
 @serves(SERVICE)
-class AdminServicer:
+class AdminServicer(NamespaceCalls, OperationCalls):
     """Tells how the server stands.
 
     Args:
@@ -37,28 +36,6 @@ class AdminServicer:
     def __init__(self, service: MemoryService, facts: ServerFacts) -> None:
         self._service = service
         self._facts = facts
-
-    async def GetNamespace(self, request: pb.GetNamespaceRequest, _context: Context) -> pb.GetNamespaceResponse:
-        """Read one namespace."""
-        for namespace in await self._service.namespaces():
-            if namespace.name == request.namespace:
-                return pb.GetNamespaceResponse(namespace=namespace_to(namespace))
-        raise NotFound("namespace", request.namespace)
-
-    async def ListNamespaces(
-        self, request: pb.ListNamespacesRequest, _context: Context
-    ) -> pb.ListNamespacesResponse:
-        """Page through namespaces, by name."""
-        scope = scope_of("ListNamespaces")
-        after = resume_after(scope, request.page_token)
-        found = await self._service.namespaces()
-        waiting = sorted((namespace for namespace in found if namespace.name > after), key=lambda n: n.name)
-        shown = waiting[: page_size(request.page_size)]
-        more = len(waiting) > len(shown)
-        return pb.ListNamespacesResponse(
-            namespaces=[namespace_to(namespace) for namespace in shown],
-            next_page_token=page_token(scope, shown[-1].name if more else None),
-        )
 
     async def GetStats(self, request: pb.GetStatsRequest, _context: Context) -> pb.GetStatsResponse:
         """Count; without a namespace, over all of them."""

@@ -1,4 +1,4 @@
-"""MemoryService at the edge: convert, one domain call, convert back."""
+"""MemoryService at the edge: convert, one domain call, convert back; other groups of calls have files of their own."""
 
 # ruff: noqa: N802 - methods have the names of the contract
 
@@ -14,6 +14,7 @@ from clag_server.api.convert_ingest import level_from
 from clag_server.api.convert_memory import memory_to, new_memory_from
 from clag_server.api.convert_retrieve import frames_of, query_from
 from clag_server.api.convert_values import fresh_revision, revision
+from clag_server.api.editing import EditCalls
 from clag_server.api.errors import TooLarge
 from clag_server.api.facts import ServerFacts
 from clag_server.api.ingest import FrameSource, IngestCall
@@ -23,7 +24,6 @@ from clag_server.api.limits import DEFAULT_CONTEXT_TOKENS, MAX_MESSAGE_BYTES, MA
 from clag_server.api.paging import page_token, resume_after_number, scope_of
 from clag_server.api.unserved import serves
 from clag_server.memory.service import MemoryService
-from clag_server.types.errors import NotFound
 from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 
 __all__ = ["MemoryServicer"]
@@ -32,7 +32,7 @@ SERVICE = "MemoryService"
 
 
 @serves(SERVICE)
-class MemoryServicer:
+class MemoryServicer(EditCalls):
     """Stores and retrieves memories.
 
     Args:
@@ -126,19 +126,6 @@ class MemoryServicer:
             response.memories.append(message)
         response.next_page_token = page_token(scope, after)
         return response
-
-    async def DeleteMemory(self, request: pb.DeleteMemoryRequest, _context: Context) -> pb.DeleteMemoryResponse:
-        """Delete one memory."""
-        try:
-            number = await self._service.delete_memory(
-                request.namespace, request.memory_id, etag=request.etag, allow_missing=False
-            )
-        except NotFound as missing:
-            # The domain's own allow_missing would not say whether there was one.
-            if request.allow_missing and missing.kind == "memory":
-                return pb.DeleteMemoryResponse(deleted=False)
-            raise
-        return pb.DeleteMemoryResponse(deleted=True, revision=revision(request.namespace, number))
 
     async def _frames(self, query: RetrieveQuery) -> AsyncGenerator[pb.RetrieveResponse, None]:
         async with _closed_after(self._service.retrieve(query)) as stages:
