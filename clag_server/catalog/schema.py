@@ -183,7 +183,41 @@ clusters = sa.Table(
     sa.Column("update_time_ns", Int64, nullable=False),
     sa.Column("revision", Int64, nullable=False),
     sa.Column("vector_sum", sa.LargeBinary, nullable=False),
+    sa.Column("client_fields", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("profiled_by", sa.Integer, nullable=False, server_default="0"),
 )
+"""`client_fields` are those of title, summary and tags that a client wrote: the server leaves them alone."""
+
+cluster_history = sa.Table(
+    "cluster_history",
+    metadata,
+    sa.Column("ns", Int64, primary_key=True, autoincrement=False),
+    sa.Column("cluster", Int64, primary_key=True, autoincrement=False),
+    sa.Column("revision", Int64, primary_key=True, autoincrement=False),
+    sa.Column("event", sa.Integer, nullable=False),
+    sa.Column("time_ns", Int64, nullable=False),
+    sa.Column("others", sa.Text, nullable=False),
+    sa.Column("memories", Int64, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("operation_id", sa.Text, nullable=False),
+    sa.Column("old_title", sa.Text, nullable=False),
+    sa.Column("new_title", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What happened to a cluster; kept when the cluster is gone. `others` are numbers of other clusters, JSON."""
+
+edit_requests = sa.Table(
+    "edit_requests",
+    metadata,
+    sa.Column("ns", Int64, primary_key=True, autoincrement=False),
+    sa.Column("request_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("answer", sa.Text, nullable=False),
+    sa.Column("time_ns", Int64, nullable=False),
+    sa.Index("edit_requests_time", "time_ns"),
+    sqlite_with_rowid=False,
+)
+"""What an edit with a request id answered (JSON), for its retries."""
 
 episodes = sa.Table(
     "episodes",
