@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
 from clag_server.catalog import lexical
+from clag_server.catalog.cluster_log import write_notes
 from clag_server.catalog.placements import Placed, forget_failures, queue_ops
 from clag_server.catalog.rows import (
     cluster_to_values,
@@ -69,6 +70,7 @@ def apply_plan(tx: WriteTx, ns: int, plan: PlacementPlan, *, now_ns: int) -> int
     settle(tx, ns, touched)
     for cluster in plan.removed_clusters:
         _remove_cluster(tx, ns, cluster, now_ns=now_ns)
+    write_notes(tx, ns, plan.notes, now_ns=now_ns)
     return tx.revision
 
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from clag_server.catalog.api import EmbedderPin, Namespace
 from clag_server.catalog.schema import clusters, episodes, memories
-from clag_server.types.cluster import Cluster, ClusterState, Episode
+from clag_server.types.cluster import Cluster, ClusterField, ClusterState, Episode
 from clag_server.types.memory import (
     AnnotationSource,
     AttributeValue,
@@ -210,6 +210,8 @@ def cluster_to_values(ns: int, cluster: Cluster, *, revision: int) -> dict[str, 
         "update_time_ns": cluster.update_time_ns,
         "revision": revision,
         "vector_sum": vector_to_blob(cluster.vector_sum),
+        "client_fields": strings_to_json(sorted(cluster.client_fields)),
+        "profiled_by": int(cluster.profiled_by),
     }
 
 
@@ -231,6 +233,8 @@ def cluster_from_row(row: sa.Row[*tuple[Any, ...]]) -> Cluster:
         create_time_ns=row.create_time_ns,
         update_time_ns=row.update_time_ns,
         revision=row.revision,
+        client_fields=frozenset(ClusterField(name) for name in strings_from_json(row.client_fields)),
+        profiled_by=AnnotationSource(row.profiled_by),
     )
 
 

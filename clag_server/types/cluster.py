@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clag_server.types.change import HistoryCause
-from clag_server.types.memory import MemoryState, RoutingDecision, Vector
+from clag_server.types.memory import AnnotationSource, MemoryState, RoutingDecision, Vector
 
 
 class ClusterState(enum.IntEnum):
@@ -21,12 +21,57 @@ class ClusterState(enum.IntEnum):
     ARCHIVED = 2
 
 
+class ClusterField(enum.StrEnum):
+    """A part of a cluster's profile that a client may write."""
+
+    TITLE = "title"
+    SUMMARY = "summary"
+    TAGS = "tags"
+
+
+class ClusterEvent(enum.IntEnum):
+    """What happens to a cluster (numbers as in `clag.v1.ClusterEvent`)."""
+
+    FOUNDED = 1
+    PROFILE = 2
+    MERGED = 3
+    SPLIT = 4
+    MOVED = 5
+    ARCHIVED = 6
+    RESTORED = 7
+    PINNED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNote:
+    """One thing that happens to a cluster: the other clusters and the number of memories concerned, and why."""
+
+    cluster: int
+    event: ClusterEvent
+    reason: str
+    others: tuple[int, ...] = ()
+    memories: int = 0
+    operation_id: str = ""
+    old_title: str = ""
+    new_title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHistoryEntry:
+    """A note as it was written down."""
+
+    note: ClusterNote
+    time_ns: int
+    revision: int
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """One cluster. `vector_sum` is the sum of the closed episodes' unit centroids (zero while none closed).
 
     `closed_episodes` counts the terms of that sum; a cluster without one is provisional: it holds only open
     episodes and is no candidate for routing. `representatives` are memory keys nearest the centroid.
+    `client_fields` are those that a client wrote, which the server leaves alone; `profiled_by` made the others.
     """
 
     cluster: int
@@ -44,6 +89,8 @@ class Cluster:
     create_time_ns: int
     update_time_ns: int
     revision: int = 0
+    client_fields: frozenset[ClusterField] = frozenset()
+    profiled_by: AnnotationSource = AnnotationSource.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +140,7 @@ class PlacementPlan:
 
     Clusters and episodes are upserted whole (the domain is their only writer); `removed_clusters` must be empty
     of memories after the moves. `routed_episodes` take their members' state from EMBEDDED to ROUTED with the
-    decision given (moves do so too).
+    decision given (moves do so too). `notes` go into the history of clusters.
     """
 
     clusters: Sequence[Cluster] = ()
@@ -102,3 +149,4 @@ class PlacementPlan:
     moves: Sequence[Move] = ()
     routed_episodes: Sequence[Move] = ()
     removed_clusters: Sequence[int] = ()
+    notes: Sequence[ClusterNote] = ()
