@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from clag_server.catalog.api_clusters import ClusterEdits
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
@@ -185,7 +186,7 @@ class IndexFeed(Protocol):
         """Return (newest outbox seq ever written, number of current placements)."""
 
 
-class Catalog(IndexFeed, Protocol):
+class Catalog(IndexFeed, ClusterEdits, Protocol):
     """The system of record."""
 
     async def open(self) -> None:

@@ -39,7 +39,7 @@ from clag_server.catalog.connections import connect_writer, driver_of, make_engi
 from clag_server.catalog.migrate import migrate
 from clag_server.catalog.readers import ReaderPool
 from clag_server.catalog.schema import namespaces
-from clag_server.catalog.sqlite_base import SqliteBase
+from clag_server.catalog.sqlite_clusters import SqliteClusters
 from clag_server.catalog.transaction import WriteTx
 from clag_server.catalog.writer import GroupWriter
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
@@ -51,7 +51,7 @@ from clag_server.types.memory import Memory, MemoryState, NewMemory
 _log = structlog.get_logger(__name__)
 
 
-class SqliteCatalog(SqliteBase):
+class SqliteCatalog(SqliteClusters):
     """`catalog.api.Catalog` in one SQLite file. What each method promises is said there.
 
     Args:
