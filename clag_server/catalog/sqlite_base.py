@@ -26,6 +26,17 @@ class SqliteBase:
         self._writer: GroupWriter | None = None
         self._readers: ReaderPool | None = None
 
+    def on_commit(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have `listener` called after every commit, in the writer's thread; returns what ends that.
+
+        It must return at once. Raises StorageFailed before the catalog is open.
+        """
+        if self._writer is None:
+            raise StorageFailed("the catalog is not open")
+        listeners = self._writer.listeners
+        listeners.append(listener)
+        return lambda: listeners.remove(listener) if listener in listeners else None
+
     async def _write(self, write: Callable[[WriteTx], T]) -> T:
         """Run a write as (a part of) one transaction; it is on disk when this returns."""
         if self._writer is None:

@@ -71,6 +71,8 @@ class GroupWriter:
         self._closed = False
         self.failure = ""
         """Why the newest write that met the disk failed there, "" when it did not."""
+        self.listeners: list[Callable[[], None]] = []
+        """Called in the writer's thread after each group, once its callers are answered; they must return at once."""
         self._thread = threading.Thread(target=self._run, name="catalog-writer", daemon=True)
         self._thread.start()
 
@@ -105,6 +107,8 @@ class GroupWriter:
             while again := [job for job in group if job.again]:
                 self._attempt(again, take_more=False)
             _resolve(group)
+            for listener in tuple(self.listeners):
+                listener()
 
     def _attempt(self, group: list[_Job], *, take_more: bool) -> bool:
         """Run a group in one transaction; with `take_more`, what waits meanwhile joins it.
