@@ -35,6 +35,8 @@ class ChangeKind(enum.IntEnum):
     MEMORY_DELETED = 7
     CLUSTER_PUT = 8
     CLUSTER_REMOVED = 9
+    MEMORY_UPDATED = 10
+    CLUSTER_CREATED = 11
 
 
 counters = sa.Table(
@@ -285,7 +287,9 @@ changes = sa.Table(
     sa.Column("time_ns", Int64, nullable=False),
     sa.Column("cluster", Int64),  # where a memory came to be, or was when it was deleted
     sa.Column("old_cluster", Int64),  # where a moved memory was
+    sa.Index("changes_deleted", "key", sqlite_where=sa.text("memory_id IS NOT NULL")),
 )
+"""The index finds the id of a deleted memory for the earlier changes that only have its key."""
 
 memory_history = sa.Table(
     "memory_history",
