@@ -22,6 +22,7 @@ from clag_server.catalog.rows import (
 from clag_server.catalog.schema import ChangeKind, clusters, episodes, memories, memory_history, namespaces
 from clag_server.catalog.sums import Touched, settle
 from clag_server.catalog.transaction import WriteTx, compile_insert
+from clag_server.types.change import HistoryCause
 from clag_server.types.cluster import Cluster, Episode, Move, Placement, PlacementPlan
 from clag_server.types.memory import MemoryState
 
@@ -79,11 +80,20 @@ def upsert_clusters(tx: WriteTx, ns: int, items: Sequence[Cluster]) -> None:
     if not items:
         return
     values = []
+    there = _existing(tx, ns, items)
     for cluster in items:
-        revision = tx.log_change(ns, ChangeKind.CLUSTER_PUT, cluster.cluster, time_ns=cluster.update_time_ns)
+        kind = ChangeKind.CLUSTER_PUT if cluster.cluster in there else ChangeKind.CLUSTER_CREATED
+        there.add(cluster.cluster)
+        revision = tx.log_change(ns, kind, cluster.cluster, time_ns=cluster.update_time_ns)
         values.append(cluster_to_values(ns, cluster, revision=revision))
     _upsert(tx, clusters, ["ns", "cluster"], values)
     _use_up(tx, ns, namespaces.c.next_cluster, max(cluster.cluster for cluster in items))
+
+
+def _existing(tx: WriteTx, ns: int, items: Sequence[Cluster]) -> set[int]:
+    numbers = [cluster.cluster for cluster in items]
+    known = sa.select(clusters.c.cluster).where(clusters.c.ns == ns, clusters.c.cluster.in_(numbers))
+    return set(tx.connection.scalars(known))
 
 
 def _upsert_episodes(tx: WriteTx, ns: int, items: Sequence[Episode]) -> None:
@@ -136,6 +146,7 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         return
     puts = []
     updates = []
+    history: list[tuple[Any, ...]] = []
     changed = ((spot.key, ChangeKind.MEMORY_PLACED, plan[spot.key].cluster, spot.cluster) for spot in before)
     revisions = tx.log_memories(ns, changed, time_ns=now_ns)
     for spot in before:
@@ -144,6 +155,8 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         touched.episodes.add(placement.episode)
         placed = Placed(spot.key, tx.next_placement(), placement.cluster, spot.event_time_ns)
         puts.append(placed)
+        if spot.cluster not in (None, placement.cluster):
+            history.append(_moved(ns, spot, revisions[spot.key], placement.cluster, HistoryCause.ROUTING, now_ns))
         updates.append(
             {
                 "of": spot.key,
@@ -160,6 +173,7 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         )
     _leave(before, touched)
     _update(tx, ns, updates)
+    tx.executemany(_INSERT_HISTORY, history)
     old = [current for spot in before if (current := spot.placed()) is not None]
     lexical.remove(tx, ns, [current.key for current in old])
     lexical.add(tx, ns, [(spot.key, plan[spot.key].lexical) for spot in before])
@@ -190,8 +204,7 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
             placement_id = tx.next_placement()
             puts.append(Placed(spot.key, placement_id, move.cluster, spot.event_time_ns))
             old.append(current)
-            was = to_json({"cluster": current.cluster})
-            history.append((revision, ns, spot.key, spot.key, now_ns, was, move.cause, "", move.cluster))
+            history.append(_moved(ns, spot, revision, move.cluster, move.cause, now_ns))
         updates.append(
             {
                 "of": spot.key,
@@ -212,6 +225,11 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
     )
     queue_ops(tx, ns, puts=puts, deletes=old)
     forget_failures(tx, _advanced(members))
+
+
+def _moved(ns: int, spot: _Spot, revision: int, cluster: int, cause: HistoryCause, now_ns: int) -> tuple[Any, ...]:
+    """Return the row of history of a memory that came into another cluster."""
+    return (revision, ns, spot.key, spot.key, now_ns, to_json({"cluster": spot.cluster}), cause, "", cluster)
 
 
 def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:

@@ -44,6 +44,7 @@ def upgrade() -> None:
     )
     op.add_column("changes", sa.Column("cluster", _INT64))
     op.add_column("changes", sa.Column("old_cluster", _INT64))
+    op.create_index("changes_deleted", "changes", ["key"], sqlite_where=sa.text("memory_id IS NOT NULL"))
     op.add_column("memory_history", sa.Column("reason", sa.Integer, nullable=False, server_default="3"))
     op.add_column("memory_history", sa.Column("model", sa.Text, nullable=False, server_default=""))
     op.add_column("memory_history", sa.Column("cluster", _INT64))
