@@ -72,7 +72,7 @@ class GroupWriter:
         self.failure = ""
         """Why the newest write that met the disk failed there, "" when it did not."""
         self.listeners: list[Callable[[], None]] = []
-        """Called in the writer's thread after each group, once its callers are answered; they must return at once."""
+        """Called in the writer's thread after each group, once its callers are answered; must return at once."""
         self._thread = threading.Thread(target=self._run, name="catalog-writer", daemon=True)
         self._thread.start()
 
