@@ -22,7 +22,6 @@ from clag_server.catalog.rows import (
 from clag_server.catalog.schema import ChangeKind, clusters, episodes, memories, memory_history, namespaces
 from clag_server.catalog.sums import Touched, settle
 from clag_server.catalog.transaction import WriteTx, compile_insert
-from clag_server.types.change import HistoryCause
 from clag_server.types.cluster import Cluster, Episode, Move, Placement, PlacementPlan
 from clag_server.types.memory import MemoryState
 
@@ -146,7 +145,6 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         return
     puts = []
     updates = []
-    history: list[tuple[Any, ...]] = []
     changed = ((spot.key, ChangeKind.MEMORY_PLACED, plan[spot.key].cluster, spot.cluster) for spot in before)
     revisions = tx.log_memories(ns, changed, time_ns=now_ns)
     for spot in before:
@@ -155,8 +153,6 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         touched.episodes.add(placement.episode)
         placed = Placed(spot.key, tx.next_placement(), placement.cluster, spot.event_time_ns)
         puts.append(placed)
-        if spot.cluster not in (None, placement.cluster):
-            history.append(_moved(ns, spot, revisions[spot.key], placement.cluster, HistoryCause.ROUTING, now_ns))
         updates.append(
             {
                 "of": spot.key,
@@ -173,7 +169,6 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
         )
     _leave(before, touched)
     _update(tx, ns, updates)
-    tx.executemany(_INSERT_HISTORY, history)
     old = [current for spot in before if (current := spot.placed()) is not None]
     lexical.remove(tx, ns, [current.key for current in old])
     lexical.add(tx, ns, [(spot.key, plan[spot.key].lexical) for spot in before])
@@ -204,7 +199,8 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
             placement_id = tx.next_placement()
             puts.append(Placed(spot.key, placement_id, move.cluster, spot.event_time_ns))
             old.append(current)
-            history.append(_moved(ns, spot, revision, move.cluster, move.cause, now_ns))
+            was = to_json({"cluster": current.cluster})
+            history.append((revision, ns, spot.key, spot.key, now_ns, was, move.cause, "", move.cluster))
         updates.append(
             {
                 "of": spot.key,
@@ -225,11 +221,6 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
     )
     queue_ops(tx, ns, puts=puts, deletes=old)
     forget_failures(tx, _advanced(members))
-
-
-def _moved(ns: int, spot: _Spot, revision: int, cluster: int, cause: HistoryCause, now_ns: int) -> tuple[Any, ...]:
-    """Return the row of history of a memory that came into another cluster."""
-    return (revision, ns, spot.key, spot.key, now_ns, to_json({"cluster": spot.cluster}), cause, "", cluster)
 
 
 def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:
