@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from clag.v1 import types_pb2
 
-from clag_server.api.convert_memory import etag
 from clag_server.api.convert_values import cluster_id, revision, time_to
+from clag_server.memory.cluster_views import cluster_etag
 from clag_server.memory.service import ClusterView
+from clag_server.types.cluster import ClusterField
 from clag_server.types.memory import Vector
 
 if TYPE_CHECKING:
-    from clag.v1.types_pb2 import ClusterState
+    from clag.v1.types_pb2 import AnnotationSource, ClusterState
 
 __all__ = ["cluster_to"]
 
@@ -37,10 +38,11 @@ def cluster_to(namespace: str, view: ClusterView) -> types_pb2.Cluster:
         update_time=time_to(cluster.update_time_ns),
         # Every memory that comes in moves the cluster's update time; retrievals are not counted a cluster yet.
         last_activity_time=time_to(cluster.update_time_ns),
-        profiled_by=types_pb2.ANNOTATION_SOURCE_STATISTICS
-        if cluster.title
-        else types_pb2.ANNOTATION_SOURCE_UNSPECIFIED,
-        etag=etag(cluster.revision),
+        profiled_by=cast(
+            "AnnotationSource.ValueType",
+            0 if ClusterField.TITLE in cluster.client_fields else int(cluster.profiled_by),
+        ),
+        etag=cluster_etag(cluster),
         revision=revision(namespace, cluster.revision),
     )
 

@@ -51,6 +51,11 @@ class ClusterMap:
         for episode in episodes:
             self.put_episode(episode)
 
+    @property
+    def next_numbers(self) -> tuple[int, int]:
+        """Numbers of the next new cluster and episode."""
+        return self._next_cluster, self._next_episode
+
     def new_episode(self, session_id: str, cluster: int, position: int, time_ns: int) -> Episode:
         """Open an episode of a session in a cluster, without members yet."""
         episode = Episode(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
@@ -97,18 +97,30 @@ class NamespaceState:
 
     async def refresh(self, *, episode: int | None, cluster: int | None) -> None:
         """Read one episode and one cluster again after the catalog changed them (delete); lock must be held."""
-        if episode is not None:
-            found = await self.catalog.episodes(self.ns, [episode])
-            if found:
-                self.map.put_episode(found[0])
+        await self.mirror(
+            episodes=() if episode is None else (episode,), clusters=() if cluster is None else (cluster,)
+        )
+
+    async def mirror(self, *, episodes: Collection[int], clusters: Collection[int]) -> None:
+        """Read episodes and clusters again after the catalog changed, made or removed them; lock must be held."""
+        try:
+            found_episodes = {e.episode: e for e in await self.catalog.episodes(self.ns, sorted(episodes))}
+            found_clusters = {c.cluster: c for c in await self.catalog.clusters(self.ns, sorted(clusters))}
+        except BaseException:
+            await self._reload()
+            raise
+        for number in episodes:
+            episode = found_episodes.get(number)
+            if episode is not None:
+                self.map.put_episode(episode)
             else:
-                self.map.remove_episode(episode)
-        if cluster is not None:
-            clusters = await self.catalog.clusters(self.ns, [cluster])
-            if clusters:
-                self.map.put_cluster(clusters[0])
+                self.map.remove_episode(number)
+        for number in clusters:
+            cluster = found_clusters.get(number)
+            if cluster is not None:
+                self.map.put_cluster(cluster)
             else:
-                self.map.remove_cluster(cluster)
+                self.map.remove_cluster(number)
         self.index.notify(self.ns, self.dim)
 
     async def _reload(self) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from clag_server.catalog.api import Catalog, EpisodeMembers
 from clag_server.memory.cluster_map import ClusterMap
 from clag_server.memory.terms import characteristic, term_candidates, written
-from clag_server.types.cluster import Cluster
-from clag_server.types.memory import Memory, Vector
+from clag_server.types.cluster import Cluster, ClusterField
+from clag_server.types.memory import AnnotationSource, Memory, Vector
 
 _SAMPLE = 120
 _REPRESENTATIVES = 3
@@ -57,7 +57,10 @@ async def sample(catalog: Catalog, ns: int, cluster_map: ClusterMap, number: int
 async def profile(
     catalog: Catalog, ns: int, cluster: Cluster, members: Sample, taken_titles: Collection[str], *, now_ns: int
 ) -> Cluster:
-    """Return the cluster with a fresh profile; its title differs from all `taken_titles`."""
+    """Return the cluster with a fresh profile; its title differs from all `taken_titles`.
+
+    What a client wrote stays as it is.
+    """
     texts = [memory.text for memory in members.memories]
     counts: Counter[str] = Counter()
     for text in texts:
@@ -67,11 +70,15 @@ async def profile(
     common = {term: n for term, n in counts.items() if n > 1} if len(texts) > 3 else dict(counts)
     terms = characteristic(common or counts, len(texts), frequency, documents, limit=4 * _TAGS)
     words = written(terms, texts, limit=2 * _TAGS)
+    written_by_client = cluster.client_fields
     return replace(
         cluster,
-        title=_title(words, members, cluster.cluster, taken_titles),
-        summary=_summary(members),
-        tags=words[:_TAGS],
+        title=cluster.title
+        if ClusterField.TITLE in written_by_client
+        else _title(words, members, cluster.cluster, taken_titles),
+        summary=cluster.summary if ClusterField.SUMMARY in written_by_client else _summary(members),
+        tags=cluster.tags if ClusterField.TAGS in written_by_client else words[:_TAGS],
+        profiled_by=AnnotationSource.STATISTICS,
         representatives=tuple(memory.key for memory in members.representatives),
         profile_stale=False,
         profile_count=cluster.memory_count,

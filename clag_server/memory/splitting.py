@@ -10,6 +10,26 @@ from clag_server.types.memory import Matrix
 _ROUNDS = 25
 
 
+def parts_of(vectors: Matrix, parts: int) -> list[NDArray[np.int64]] | None:
+    """Return the rows (n, dim) in `parts` groups by likeness, the largest first; None when they cannot be parted.
+
+    Always parts the largest group that can be parted (bisecting k-means, Steinbach et al., 2000).
+    """
+    groups = [np.arange(len(vectors))]
+    whole: list[NDArray[np.int64]] = []
+    while len(groups) + len(whole) < parts:
+        groups.sort(key=lambda group: (-len(group), int(group[0])))
+        if not groups:
+            return None
+        group = groups.pop(0)
+        leaving = two_means(vectors[group])
+        if leaving is None:
+            whole.append(group)
+        else:
+            groups += [group[~leaving], group[leaving]]
+    return sorted([*groups, *whole], key=lambda group: (-len(group), int(group[0])))
+
+
 def two_means(vectors: Matrix) -> NDArray[np.bool_] | None:
     """Return which of the unit rows (n, dim) form the smaller part, or None when they cannot be parted.
 

@@ -162,3 +162,7 @@ class OwnershipLost(ClagError):
     def __init__(self, owner: str) -> None:
         super().__init__(f"the data directory now belongs to {owner}; this server may not write to it any more")
         self.owner = owner
+
+
+class ClusterStateError(ClagError):
+    """A cluster or a memory in it is in no state for the edit."""
