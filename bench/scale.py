@@ -1,0 +1,160 @@
+"""`python -m bench scale`: what grows with the number of memories, and what does not.
+
+One data directory grows from size to size through the real path: a client process streams memories with their
+embeddings (384 numbers) to a real server with scripted models and Milvus Lite, which stores, places, evolves and
+indexes them. At each size the server is asked, stopped, started again, and looked at.
+
+Goals (design, section 8): two-stage retrieval p50 at a million memories at most twice that at a thousand; a
+server that answers within 2 s of its start whatever the size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from clag.v1 import admin_service_pb2 as admin_pb
+from clag.v1 import memory_service_pb2 as pb
+from clag_client import AsyncClient, ClagError
+
+from bench.scale_data import DIM, SESSION, Question, questions
+from bench.scale_load import NAMESPACE
+from bench.scale_report import Row, write
+from bench.server import in_process
+from bench.store_support import Knobs, StoreServer, index_ready, kept_on_failure, settled
+
+QUESTIONS = 150
+WARM_UP = 20
+_HOURS_S = 6 * 3600.0
+
+_ORGANIZED = (admin_pb.STAGE_EMBED, admin_pb.STAGE_ROUTE, admin_pb.STAGE_EVOLVE)
+
+
+async def main(*, quick: bool, sizes: Sequence[int] = (), root: Path | None = None) -> int:
+    """Measure all sizes, print and write the table and the plot; returns the exit code."""
+    chosen = [1_000, 3_000] if quick else sorted(sizes) or [1_000, 10_000, 100_000]
+    wrong = [size for size in chosen if size % SESSION]
+    if wrong:
+        raise SystemExit(f"sizes must be multiples of {SESSION}: {wrong}")
+    rows: list[Row] = []
+    with kept_on_failure("scale") as temporary:
+        server = StoreServer(root or temporary, knobs=Knobs(dim=DIM))
+        try:
+            size = 0
+            for target in chosen:
+                rows.append(await grown(server, size, target))
+                print(rows[-1].line(), flush=True)
+                size = target
+        finally:
+            await server.close()
+    if not quick:
+        write(rows)
+    first, last = rows[0], rows[-1]
+    print(
+        f"scale_two_stage_p50_ratio: {last.two_stage_ms[0] / first.two_stage_ms[0]:.2f} "
+        f"({last.size:,} against {first.size:,} memories; goal at most 2)"
+    )
+    print(f"scale_open_s: {max(row.answer_s for row in rows):.2f} (start to first answer; goal under 2)")
+    return 0
+
+
+async def grown(server: StoreServer, size: int, target: int) -> Row:
+    """Grow from `size` to `target` memories and measure there."""
+    if not server.running:
+        await server.start()
+    async with server.client() as client:
+        started = time.perf_counter()
+        stored_s = float(await in_process("bench.scale_load", [server.address, str(size), str(target)]))
+        await settled(client, NAMESPACE, (admin_pb.STAGE_EMBED,), _HOURS_S)
+        searchable_s = time.perf_counter() - started
+        await settled(client, NAMESPACE, _ORGANIZED, _HOURS_S)
+        organized_s = time.perf_counter() - started
+        stats = await index_ready(client, NAMESPACE, _HOURS_S)
+        asked = questions(QUESTIONS, target)
+        two_stage = await timed(client, asked, pb.RETRIEVAL_MODE_TWO_STAGE)
+        everywhere = await timed(client, asked, pb.RETRIEVAL_MODE_GLOBAL)
+        busy_mib = server.rss_mib()
+    await server.stop()
+    disk = disk_mib(server)
+    serving_s, answer_s, ready_s = await opened(server, asked[0])
+    added = target - size
+    return Row(
+        size=target,
+        clusters=stats.clusters,
+        episodes=stats.episodes,
+        stored_rate=added / stored_s,
+        searchable_rate=added / searchable_s,
+        organized_rate=added / organized_s,
+        two_stage_ms=two_stage,
+        global_ms=everywhere,
+        server_mib=busy_mib[0],
+        children_mib=busy_mib[1],
+        serving_s=serving_s,
+        answer_s=answer_s,
+        ready_s=ready_s,
+        catalog_mib=disk[0],
+        index_mib=disk[1],
+    )
+
+
+async def opened(server: StoreServer, question: Question) -> tuple[float, float, float]:
+    """Start the server; seconds until it serves, until it has answered a question, until the index is READY."""
+    started = time.perf_counter()
+    await server.spawn()
+    await server.serving()
+    serving_s = time.perf_counter() - started
+    async with server.client() as client:
+        await ask(client, question, pb.RETRIEVAL_MODE_TWO_STAGE)
+        answer_s = time.perf_counter() - started
+        await index_ready(client, NAMESPACE, _HOURS_S)
+    return serving_s, answer_s, time.perf_counter() - started
+
+
+async def ask(client: AsyncClient, question: Question, mode: pb.RetrievalMode.ValueType) -> None:
+    """Retrieve to the end; raises when nothing was found or a part was missing."""
+    request = pb.RetrieveRequest(
+        namespace=NAMESPACE,
+        query=pb.Query(text=question.text, embedding=question.vector),
+        mode=mode,
+        slm_use=pb.SLM_USE_NEVER,
+    )
+    hits = 0
+    async for stage in client.memory.Retrieve(request, timeout=120):
+        hits += len(stage.memories.hits)
+        if stage.done.degraded:
+            raise RuntimeError(f"a degraded answer: {stage.done.degraded[0].detail}")
+    if not hits:
+        raise RuntimeError("a question found nothing")
+
+
+async def timed(
+    client: AsyncClient, asked: Sequence[Question], mode: pb.RetrievalMode.ValueType
+) -> tuple[float, float]:
+    """p50 and p99 in milliseconds over the questions, one after the other, after a warm-up."""
+
+    async def one(question: Question) -> float:
+        started = time.perf_counter()
+        await _patient(lambda: ask(client, question, mode))
+        return time.perf_counter() - started
+
+    for question in asked[:WARM_UP]:
+        await one(question)
+    seconds = [await one(question) for question in asked]
+    p50, p99 = np.percentile(seconds, [50, 99]) * 1000
+    return float(p50), float(p99)
+
+
+async def _patient(call: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await call()
+    except ClagError as error:
+        raise RuntimeError(f"a question failed: {error}") from error
+
+
+def disk_mib(server: StoreServer) -> tuple[float, float]:
+    """Size of the catalog (with its log) and of the index on disk, in MiB."""
+    catalog = sum(path.stat().st_size for path in server.data_dir.glob("catalog.db*"))
+    index = sum(path.stat().st_size for path in (server.data_dir / "index").rglob("*") if path.is_file())
+    return catalog / 2**20, index / 2**20
