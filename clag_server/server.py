@@ -209,7 +209,7 @@ class _Server:
         )
         server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
         register(server, MemoryServicer(self._system, self._facts, self._gate), "MemoryService")
-        register(server, ClusterServicer(self._system), "ClusterService")
+        register(server, ClusterServicer(self._system, self._system.cluster_edits), "ClusterService")
         register(server, AdminServicer(self._system, self._facts), "AdminService")
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (MEMORY_SERVICE, CLUSTER_SERVICE, ADMIN_SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from clag.v1 import cluster_service_pb2 as pb
 
+from clag_server.api.cluster_edits import ClusterEditCalls
 from clag_server.api.convert_cluster import cluster_to
 from clag_server.api.convert_values import cluster_number, fresh_revision, revision
 from clag_server.api.interceptors.guard import Context
 from clag_server.api.limits import page_size
 from clag_server.api.paging import page_token, resume_after_number, scope_of
 from clag_server.api.unserved import serves
+from clag_server.memory.cluster_service import ClusterService
 from clag_server.memory.service import MemoryService
 from clag_server.types.errors import NotFound
 
@@ -21,14 +23,16 @@ SERVICE = "ClusterService"
 
 
 @serves(SERVICE)
-class ClusterServicer:
-    """Reads clusters.
+class ClusterServicer(ClusterEditCalls):
+    """Reads and edits clusters.
 
     Args:
-        service: The domain.
+        service: The domain, for reading.
+        edits: The domain, for editing.
     """
 
-    def __init__(self, service: MemoryService) -> None:
+    def __init__(self, service: MemoryService, edits: ClusterService) -> None:
+        super().__init__(edits)
         self._service = service
 
     async def GetCluster(self, request: pb.GetClusterRequest, _context: Context) -> pb.GetClusterResponse:

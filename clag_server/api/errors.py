@@ -149,6 +149,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     errors.WindowExceeded: _Row(_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_WINDOW_EXCEEDED),
     errors.FrameOrder: _Row(_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_FRAME_ORDER),
     errors.EmbedderMismatch: _Row(_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_MODEL_MISMATCH),
+    errors.ClusterStateError: _Row(_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_CLUSTER_STATE),
     errors.Overloaded: _Row(_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_OVERLOADED),
     errors.Draining: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_DRAINING),
     errors.StorageFailed: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_STORAGE_DEGRADED),

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import structlog
 
 from clag_server.catalog.api import Catalog, MemoryPage, Namespace
+from clag_server.memory.cluster_editing import ClusterEditing
+from clag_server.memory.cluster_views import views
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
 from clag_server.memory.counters import Outcome
 from clag_server.memory.episode_cache import EpisodeCache
@@ -19,7 +21,7 @@ from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.registry import Models, NamespaceRegistry
 from clag_server.memory.retrieving import Retrieval, Tools
 from clag_server.memory.service import ClusterView, Created, StoreStats, SystemStats
-from clag_server.types.cluster import Cluster, ClusterState
+from clag_server.types.cluster import ClusterState
 from clag_server.types.errors import FieldViolation, InvalidField, NotFound
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AckLevel, Disposition, IngestStages
@@ -63,6 +65,7 @@ class MemorySystem:
             hub=self._hub,
             now_ns=now_ns,
         )
+        self._cluster_edits = ClusterEditing(self._registry, catalog=catalog, now_ns=now_ns)
         self._touching: set[asyncio.Task[None]] = set()
 
     @property
@@ -74,6 +77,11 @@ class MemorySystem:
     def hub(self) -> ProgressHub:
         """Where the pipelines tell how far each memory is."""
         return self._hub
+
+    @property
+    def cluster_edits(self) -> ClusterEditing:
+        """Edits of clusters by hand."""
+        return self._cluster_edits
 
     # --- life
     async def start(self) -> None:
@@ -191,8 +199,7 @@ class MemorySystem:
             if include_archived or cluster.state is ClusterState.ACTIVE
         ]
         clusters.sort(key=lambda cluster: (-cluster.memory_count, cluster.cluster))
-        views = await self._views(state, clusters)
-        return views, await self._catalog.revision()
+        return await views(self._catalog, state, clusters), await self._catalog.revision()
 
     async def get_cluster(self, namespace: str, cluster: int) -> tuple[ClusterView, int]:
         """One cluster or NotFound."""
@@ -200,7 +207,7 @@ class MemorySystem:
         found = state.map.clusters.get(cluster)
         if found is None:
             raise NotFound("cluster", f"c{cluster}")
-        return (await self._views(state, [found]))[0], await self._catalog.revision()
+        return (await views(self._catalog, state, [found]))[0], await self._catalog.revision()
 
     async def retrieve(self, query: RetrieveQuery) -> AsyncIterator[RetrieveStage]:
         """Answer a query in stages."""
@@ -263,18 +270,6 @@ class MemorySystem:
                 FieldViolation("read.at_least_as_fresh", "is newer than anything this server has written")
             )
         return newest
-
-    async def _views(self, state: NamespaceState, clusters: Sequence[Cluster]) -> list[ClusterView]:
-        keys = sorted({key for cluster in clusters for key in cluster.representatives})
-        ids = {memory.key: memory.memory_id for memory in await self._catalog.memories(state.ns, keys)}
-        return [
-            ClusterView(
-                cluster=cluster,
-                representative_ids=tuple(ids[key] for key in cluster.representatives if key in ids),
-                episodes=len(state.map.cluster_episodes.get(cluster.cluster, ())),
-            )
-            for cluster in clusters
-        ]
 
     def _touch(self, state: NamespaceState, keys: Sequence[int]) -> None:
         """Count accesses behind the answer; best effort."""
