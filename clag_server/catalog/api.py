@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,8 +167,25 @@ class IndexOp:
     vector: Vector | None
 
 
+class IndexHead(NamedTuple):
+    """The end of an outbox, and what is placed at that moment.
+
+    `seq` is the newest op ever written, `placed` the number of current placements, `digest` their digest
+    (`types.digest`). Current as of an older op is what it takes to undo the ops since: a PUT's placement is part of
+    it until its DELETE, also where the PUT has no vector any more.
+    """
+
+    seq: int
+    placed: int
+    digest: int
+
+
 class IndexFeed(Protocol):
     """The part of a catalog that a vector index reads: an outbox of placements, and all current ones."""
+
+    @property
+    def catalog_id(self) -> str:
+        """Name of this catalog among all catalogs (hexadecimal, made at its first opening); open it before."""
 
     async def read_index_ops(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
         """Read the outbox in order. Ops whose memory was moved or deleted since are still there, in order.
@@ -182,8 +199,8 @@ class IndexFeed(Protocol):
     async def current_placements(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
         """Page through all current placements as PUTs, by placement id (`seq` = `placement_id`): for rebuilds."""
 
-    async def index_head(self, ns: int) -> tuple[int, int]:
-        """Return (newest outbox seq ever written, number of current placements)."""
+    async def index_head(self, ns: int) -> IndexHead:
+        """Return the newest op, and the number and digest of the placements at that moment; zeros without any."""
 
 
 class Catalog(IndexFeed, ClusterEdits, Protocol):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
 
-from clag_server.catalog.api import IndexOp
+from clag_server.catalog.api import IndexHead, IndexOp
 from clag_server.catalog.rows import vector_from_blob
 from clag_server.catalog.schema import failures, index_ops, memories, namespaces
 from clag_server.catalog.transaction import WriteTx, compile_insert
@@ -122,9 +121,11 @@ def current_placements(connection: sa.Connection, ns: int, *, after: int, limit:
     ]
 
 
-def index_head(connection: sa.Connection, ns: int) -> tuple[int, int]:
-    """Return the newest outbox step ever written and the number of current placements."""
-    row: Sequence[Any] | None = connection.execute(
-        sa.select(namespaces.c.outbox_head, namespaces.c.placed).where(namespaces.c.ns == ns)
+def index_head(connection: sa.Connection, ns: int) -> IndexHead:
+    """Return the newest outbox step ever written, and the number and digest of current placements."""
+    row = connection.execute(
+        sa.select(namespaces.c.outbox_head, namespaces.c.placed, namespaces.c.placed_digest).where(
+            namespaces.c.ns == ns
+        )
     ).one_or_none()
-    return (row[0], row[1]) if row is not None else (0, 0)
+    return IndexHead(*row) if row is not None else IndexHead(0, 0, 0)

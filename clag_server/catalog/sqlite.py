@@ -28,6 +28,7 @@ from clag_server.catalog.api import (
     EpisodeMembers,
     Evolution,
     FailedTask,
+    IndexHead,
     IndexOp,
     LexicalHits,
     MatchingKeys,
@@ -224,8 +225,8 @@ class SqliteCatalog(SqliteClusters):
         """Return a page of current placements."""
         return await self._read(lambda c: placements.current_placements(c, ns, after=after, limit=limit))
 
-    async def index_head(self, ns: int) -> tuple[int, int]:
-        """Return the outbox's newest step and the number of placements."""
+    async def index_head(self, ns: int) -> IndexHead:
+        """Return the outbox's newest step, and the number and digest of placements."""
         return await self._read(lambda c: placements.index_head(c, ns))
 
     # --- deleting

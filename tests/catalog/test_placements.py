@@ -238,7 +238,7 @@ async def test_numbers_are_never_given_out_twice(reopen: Reopen) -> None:
     await catalog.ack_index_ops(ns, through=head)
     assert await catalog.read_index_ops(ns, after=0, limit=10) == []
     catalog = await reopen()
-    assert await catalog.index_head(ns) == (head, 0)
+    assert await catalog.index_head(ns) == (head, 0, 0)
     again = await organized(catalog, ns)
     assert min(again) > max(keys)
     new = {op.placement_id for op in await catalog.current_placements(ns, after=0, limit=100)}
