@@ -31,6 +31,7 @@ __all__ = [
     "Starting",
     "TooLarge",
     "Unauthenticated",
+    "WatchCompacted",
     "abort",
     "failure_of",
     "single",
@@ -70,6 +71,14 @@ class PageTokenMismatch(errors.ClagError):
 
     def __init__(self) -> None:
         super().__init__("page_token is malformed or belongs to another request; begin with the first page")
+
+
+class WatchCompacted(errors.LogCompacted):
+    """The change log no longer reaches back that far; `oldest_revision` is a token to resume after."""
+
+    def __init__(self, error: errors.LogCompacted, oldest_revision: str) -> None:
+        super().__init__(asked=error.asked, oldest=error.oldest)
+        self.oldest_revision = oldest_revision
 
 
 class TooLarge(errors.ClagError):
@@ -151,6 +160,10 @@ _TABLE: Mapping[type[Exception], _Row] = {
     errors.EmbedderMismatch: _Row(_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_MODEL_MISMATCH),
     errors.ClusterStateError: _Row(_Code.FAILED_PRECONDITION, _Reason.ERROR_REASON_CLUSTER_STATE),
     errors.Overloaded: _Row(_Code.RESOURCE_EXHAUSTED, _Reason.ERROR_REASON_OVERLOADED),
+    errors.LogCompacted: _Row(_Code.OUT_OF_RANGE, _Reason.ERROR_REASON_WATCH_COMPACTED),
+    WatchCompacted: _Row(_Code.OUT_OF_RANGE, _Reason.ERROR_REASON_WATCH_COMPACTED),
+    errors.SnapshotGone: _Row(_Code.OUT_OF_RANGE, _Reason.ERROR_REASON_PAGE_TOKEN_MISMATCH),
+    errors.NamespaceDeleted: _Row(_Code.NOT_FOUND, _Reason.ERROR_REASON_NAMESPACE_DELETED),
     errors.Draining: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_DRAINING),
     errors.StorageFailed: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_STORAGE_DEGRADED),
     errors.NotYetImplemented: _Row(_Code.UNIMPLEMENTED, _Reason.ERROR_REASON_NOT_IMPLEMENTED),
@@ -173,6 +186,7 @@ _FACTS: Mapping[type[Exception], Callable[..., Mapping[str, str]]] = {
     errors.EmbedderMismatch: lambda error: {"embedding_model": error.pinned},
     errors.NotFound: lambda error: {"kind": error.kind, "name": error.name},
     errors.StreamFenced: lambda error: {"stream_id": error.stream_id},
+    WatchCompacted: lambda error: {"oldest_revision": error.oldest_revision},
 }
 """Facts of an error for programs: `ErrorInfo.metadata`."""
 
