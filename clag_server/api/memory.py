@@ -1,4 +1,4 @@
-"""MemoryService at the edge: convert, one domain call, convert back; other groups of calls have files of their own."""
+"""MemoryService at the edge: convert, one domain call, convert back; further groups of calls have files of their own."""
 
 # ruff: noqa: N802 - methods have the names of the contract
 

@@ -6,7 +6,7 @@ committed; when the commit fails the map is loaded again from the catalog, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,6 +44,8 @@ class ClusterMap:
         self._closed_episodes = 0
         self.open_episodes: dict[str, int] = {}
         self.cluster_episodes: dict[int, set[int]] = {}
+        self._session_episodes: dict[str, set[int]] = {}
+        self._last_positions: dict[str, int] = {}
         self._next_episode = next_episode
         self._next_cluster = next_cluster
         for cluster in clusters:
@@ -104,6 +106,9 @@ class ClusterMap:
         if old is not None and old.cluster != episode.cluster:
             self.cluster_episodes.get(old.cluster, set()).discard(episode.episode)
         self.episodes[episode.episode] = episode
+        self._session_episodes.setdefault(episode.session_id, set()).add(episode.episode)
+        last = self._last_positions.get(episode.session_id, episode.last_position)
+        self._last_positions[episode.session_id] = max(last, episode.last_position)
         self.cluster_episodes.setdefault(episode.cluster, set()).add(episode.episode)
         self.episode_centroids.put(
             episode.episode, episode.vector_sum, group=episode.cluster, size=episode.memory_count
@@ -136,8 +141,31 @@ class ClusterMap:
         self.memory_count -= episode.memory_count
         self.cluster_episodes.get(episode.cluster, set()).discard(number)
         self.episode_centroids.remove(number)
+        of_session = self._session_episodes[episode.session_id]
+        of_session.discard(number)
+        if not of_session:
+            del self._session_episodes[episode.session_id]
+            del self._last_positions[episode.session_id]
         if self.open_episodes.get(episode.session_id) == number:
             del self.open_episodes[episode.session_id]
+
+    def runs_around(self, session_id: str, position: int) -> Sequence[Episode]:
+        """Return the episodes that a late memory of a session may belong to; none for one that is not late.
+
+        Late is what comes after a later memory of its session was placed: it was rewritten, or failed before. It
+        belongs to the run that its position falls into, else to the run before or the one behind.
+        """
+        if position >= self._last_positions.get(session_id, position):
+            return ()
+        numbers = sorted(self._session_episodes.get(session_id, ()))
+        runs = [self.episodes[n] for n in numbers if self.episodes[n].memory_count]
+        inside = [run for run in runs if run.first_position <= position <= run.last_position]
+        if inside:
+            return inside
+        before = [run for run in runs if run.last_position < position]
+        behind = [run for run in runs if run.first_position > position]
+        neighbours = [max(before, key=lambda run: run.last_position)] if before else []
+        return neighbours + ([min(behind, key=lambda run: run.first_position)] if behind else [])
 
     def remove_cluster(self, number: int) -> None:
         """Forget a cluster that holds no episode; unknown numbers are ignored."""

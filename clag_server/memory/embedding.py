@@ -43,9 +43,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """A batch (by keys) that is embedded while the one before it is placed."""
+    """A batch (by keys and revisions) that is embedded while the one before it is placed."""
 
-    keys: tuple[int, ...]
+    stamps: tuple[tuple[int, int], ...]
     task: asyncio.Task[tuple[list[Memory], Matrix]]
 
 
@@ -74,6 +74,13 @@ class EmbedStage:
 
     async def round(self, *, priority: Priority) -> int:
         """Process one batch; returns how many memories were due. Raises ModelUnavailable/Timeout errors."""
+        self._state.edited = {}
+        try:
+            return await self._round(priority)
+        finally:
+            self._state.edited = None
+
+    async def _round(self, priority: Priority) -> int:
         state = self._state
         batch = self._config.embed_batch
         due = await self._pending(2 * batch, state.now_ns())
@@ -87,15 +94,23 @@ class EmbedStage:
         if following:
             # The model works on the next batch while this one is placed and committed.
             self._ahead = _Ahead(
-                tuple(memory.key for memory in following),
+                _stamps(following),
                 asyncio.create_task(self._embed(following, priority)),
             )
         if embedded:
             lexical = await asyncio.to_thread(lambda: [lexical_text(memory) for memory in embedded])
             async with state.placing() as placer:
-                placer.place(embedded, vectors, lexical)
+                # Those that were rewritten or removed meanwhile are read again in the next round.
+                rows = [i for i, memory in enumerate(embedded) if self._still(memory)]
+                embedded = [embedded[i] for i in rows]
+                placer.place(embedded, vectors[rows], [lexical[i] for i in rows])
             self._after(embedded, placer)
         return len(memories)
+
+    def _still(self, memory: Memory) -> bool:
+        """Whether a memory is as it was read."""
+        edited = self._state.edited
+        return edited is None or edited.get(memory.key, 0) <= memory.revision
 
     async def stop(self) -> None:
         """Give up the batch that is embedded ahead; its memories stay STORED."""
@@ -107,7 +122,7 @@ class EmbedStage:
     async def _embedded(self, memories: Sequence[Memory], priority: Priority) -> tuple[list[Memory], Matrix]:
         """Return what was embedded ahead if it is this batch, else embed it now."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead.keys == tuple(memory.key for memory in memories):
+        if ahead is not None and ahead.stamps == _stamps(memories):
             return await ahead.task
         if ahead is not None:
             ahead.task.cancel()
@@ -189,6 +204,10 @@ class EmbedStage:
                 self._hub.publish(
                     [KeyProgress(failed.key, AckLevel.ORGANIZED, None, MemoryState.QUARANTINED, error)]
                 )
+
+
+def _stamps(memories: Sequence[Memory]) -> tuple[tuple[int, int], ...]:
+    return tuple((memory.key, memory.revision) for memory in memories)
 
 
 def state_name(state: NamespaceState) -> str:

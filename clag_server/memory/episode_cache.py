@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,11 +23,14 @@ class EpisodeCache:
         self._max = max_memories
         self._entries: OrderedDict[tuple[int, int], tuple[tuple[int, int], EpisodeMembers]] = OrderedDict()
         self._size = 0
+        self._epochs: dict[int, int] = {}
+        """Namespace -> how often it was told to forget: what was read before does not enter the cache after."""
 
     async def members(self, ns: int, cluster_map: ClusterMap, episodes: Sequence[int]) -> EpisodeMembers:
         """Return the members of the episodes, in the order of the episodes, then by position."""
         found: dict[int, EpisodeMembers] = {}
         missing: list[int] = []
+        epoch = self._epochs.get(ns, 0)
         stamps: dict[int, tuple[int, int]] = {}
         for number in episodes:
             episode = cluster_map.episodes[number]
@@ -43,12 +46,21 @@ class EpisodeCache:
             for number, members in loaded.items():
                 found[number] = members
                 # An episode that is being written right now is read again next time.
-                if len(members.keys) == stamps[number][0]:
+                if len(members.keys) == stamps[number][0] and self._epochs.get(ns, 0) == epoch:
                     self._put(ns, number, stamps[number], members)
         return concatenate([found[number] for number in episodes if number in found])
 
+    def forget(self, ns: int, episodes: Iterable[int]) -> None:
+        """Forget episodes whose members were changed or removed."""
+        self._epochs[ns] = self._epochs.get(ns, 0) + 1
+        for number in episodes:
+            entry = self._entries.pop((ns, number), None)
+            if entry is not None:
+                self._size -= len(entry[1].keys)
+
     def drop(self, ns: int) -> None:
         """Forget a namespace."""
+        self._epochs[ns] = self._epochs.get(ns, 0) + 1
         for key in [key for key in self._entries if key[0] == ns]:
             self._size -= len(self._entries.pop(key)[1].keys)
 

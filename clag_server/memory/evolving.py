@@ -112,11 +112,11 @@ class EvolveStage:
         return cluster.title if cluster is not None else ""
 
     async def _commit(self, memories: Sequence[Memory], changes: Sequence[Evolution]) -> list[Memory]:
-        """Write what still holds: a memory that was moved meanwhile evolves in its new cluster, next round."""
+        """Write what still holds: a memory that was moved or rewritten meanwhile evolves as it is, next round."""
         state = self._state
         async with state.lock:
             now = {m.key: m for m in await state.catalog.memories(state.ns, [m.key for m in memories])}
-            stay = {m.key for m in memories if m.key in now and now[m.key].cluster == m.cluster}
+            stay = {m.key for m in memories if _same(m, now.get(m.key))}
             await asyncio.shield(
                 state.catalog.evolve(state.ns, [c for c in changes if c.cause in stay], now_ns=state.now_ns())
             )
@@ -138,6 +138,11 @@ class EvolveStage:
                 counters.add(Outcome.SLM_ANNOTATIONS)
             if annotations[key].fallback is not FallbackCause.NONE:
                 counters.add_fallback(Outcome.ANNOTATION_FALLBACKS, annotations[key].fallback)
+
+
+def _same(memory: Memory, now: Memory | None) -> bool:
+    """Whether a memory still has the place and the words that it was annotated with."""
+    return now is not None and now.cluster == memory.cluster and now.text == memory.text
 
 
 def _changes(

@@ -12,6 +12,7 @@ from clag_server.memory.cluster_map import ClusterMap
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.counters import Counters, Outcome
 from clag_server.memory.placing import Placer
+from clag_server.memory.profiles import blank
 from clag_server.types.cluster import PlacementPlan
 from clag_server.types.errors import EmbedderMismatch
 from clag_server.vectors.api import VectorIndex
@@ -41,6 +42,11 @@ class NamespaceState:
         self.map = ClusterMap(namespace.embedder.dim, (), ())
         self.last_seen: dict[str, float] = {}
         """Session -> monotonic seconds of its last placement, for closing idle episodes."""
+        self.edited: dict[int, int] | None = None
+        """Key -> revision of what clients changed or removed while a batch is embedded; None between batches.
+
+        What was embedded of an older revision is of words that are gone, and must not be placed.
+        """
 
     @property
     def dim(self) -> int:
@@ -122,6 +128,27 @@ class NamespaceState:
             else:
                 self.map.remove_cluster(number)
         self.index.notify(self.ns, self.dim)
+
+    async def drop_empty(self, clusters: Collection[int]) -> None:
+        """Remove those of the clusters that hold no memory any more, with their profiles; the lock must be held.
+
+        A profile is made of the memories' words, so it must not outlive them. A pinned cluster stays: what the
+        server wrote of it is made blank.
+        """
+        found = [self.map.clusters[n] for n in sorted(clusters) if n in self.map.clusters]
+        empty = [cluster for cluster in found if cluster.memory_count == 0]
+        removed = [cluster.cluster for cluster in empty if not cluster.pinned]
+        if removed:
+            for number in removed:
+                for episode in tuple(self.map.cluster_episodes.get(number, ())):
+                    self.map.remove_episode(episode)
+                self.map.remove_cluster(number)
+            await self.commit(PlacementPlan(removed_clusters=removed))
+        pinned = [blank(cluster) for cluster in empty if cluster.pinned]
+        if pinned:
+            await asyncio.shield(self.catalog.put_clusters(self.ns, pinned))
+            for cluster in pinned:
+                self.map.put_cluster(cluster)
 
     async def _reload(self) -> None:
         """Load the map again; when even that fails the next placement's commit will say so."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
 import structlog
 
@@ -19,10 +19,11 @@ from clag_server.memory.embedding import EmbedStage
 from clag_server.memory.evolving import EvolveStage
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.profiles import due, profile, sample
-from clag_server.memory.progress import ProgressHub
+from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.vote_stage import VoteStage
 from clag_server.models.api import Embedder, ModelTimeoutError, ModelUnavailableError, Priority, SlmEngine
-from clag_server.types.errors import StorageFailed
+from clag_server.types.errors import NamespaceDeleted, StorageFailed
+from clag_server.types.ingest import AckLevel
 from clag_server.types.memory import MemoryState
 
 _log = structlog.get_logger(__name__)
@@ -49,6 +50,7 @@ class NamespacePipeline:
     ) -> None:
         self.state = state
         self._config = config
+        self._hub = hub
         self._votes = VoteStage(state, slm=slm)
         self._embed = EmbedStage(state, embedder=embedder, hub=hub, config=config, on_routed=self._votes.add)
         self._evolve = EvolveStage(state, slm=slm, hub=hub)
@@ -61,6 +63,8 @@ class NamespacePipeline:
         self._later: set[int] = set()
         self._ended_sessions: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self.deleted = asyncio.Event()
+        """Set when the namespace is being deleted: whoever waits here waits in vain."""
 
     def start(self) -> None:
         """Start the loops (needs a running event loop)."""
@@ -84,6 +88,35 @@ class NamespacePipeline:
             self._later.update(keys)
         self._embed_wake.set()
 
+    def edited(self) -> None:
+        """Say that memories or profiles await work after an edit."""
+        self._embed_wake.set()
+        self._organize_wake.set()
+
+    def gone(self, keys: Collection[int]) -> None:
+        """Say that memories were deleted: nothing waits for them any more."""
+        self._later.difference_update(keys)
+        self._hub.publish(
+            KeyProgress(key, AckLevel.ORGANIZED, None, MemoryState.QUARANTINED, "deleted") for key in keys
+        )
+        self._organize_wake.set()
+
+    async def reached(self, key: int, level: AckLevel) -> None:
+        """Wait until a memory reached the level. Raises NamespaceDeleted when the namespace goes meanwhile."""
+        if level <= AckLevel.DURABLE:
+            return
+        reached = asyncio.Event()
+
+        def listener(progress: KeyProgress) -> None:
+            if progress.level >= level:
+                reached.set()
+
+        self._hub.listen(key, listener)
+        try:
+            await self._unless_deleted(reached)
+        finally:
+            self._hub.forget(key, listener)
+
     def end_sessions(self, sessions: frozenset[str]) -> None:
         """Close the sessions' open episodes once everything stored so far is embedded."""
         self._ended_sessions |= sessions
@@ -100,7 +133,7 @@ class NamespacePipeline:
 
     async def wait_embedded(self, revision: int) -> None:
         """Wait until every memory stored up to the revision is embedded (or quarantined)."""
-        while True:
+        while not self.deleted.is_set():
             waiting = await self.state.catalog.pending(
                 self.state.ns, MemoryState.STORED, limit=1, now_ns=self.state.now_ns()
             )
@@ -111,6 +144,18 @@ class NamespacePipeline:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RETRY_S):
                         await self._embedded.wait()
+        raise NamespaceDeleted(self.state.namespace.name)
+
+    async def _unless_deleted(self, event: asyncio.Event) -> None:
+        waits = [asyncio.create_task(one.wait()) for one in (event, self.deleted)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        if not event.is_set():
+            raise NamespaceDeleted(self.state.namespace.name)
 
     async def _embed_loop(self) -> None:
         await self._forever(self._embed_wake, self._embed_step, self._embed_due_s)
@@ -214,11 +259,12 @@ class NamespacePipeline:
         for number in waiting[:_PROFILES_PER_ROUND]:
             if number not in state.map.clusters:
                 continue  # it was merged away while another profile was written
+            before = state.map.clusters[number].revision
             members = await sample(state.catalog, state.ns, state.map, number)
             async with state.lock:
                 cluster = state.map.clusters.get(number)
-                if cluster is None:
-                    continue
+                if cluster is None or cluster.revision != before:
+                    continue  # what was sampled may hold words that a client took away: again in the next round
                 taken = {c.title for n, c in state.map.clusters.items() if n != number}
                 fresh = await profile(state.catalog, state.ns, cluster, members, taken, now_ns=state.now_ns())
                 await asyncio.shield(state.catalog.put_clusters(state.ns, [fresh]))

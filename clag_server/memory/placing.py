@@ -52,33 +52,18 @@ class Placer:
         self.split = 0
 
     def place(self, memories: Sequence[Memory], vectors: Matrix, lexical: Sequence[str]) -> None:
-        """Append each memory (in order) to its session's episode; vectors are (n, dim) unit rows."""
+        """Append each memory (in order) to its session's episode; vectors are (n, dim) unit rows.
+
+        A late one (rewritten, or delayed by a failure) goes back to the run of its session that it stands in, where
+        its neighbours in time speak for it, if it still fits there; else it is an episode of its own.
+        """
         for memory, vector, tokens in zip(memories, vectors, lexical, strict=True):
-            episode, decision = self._episode_for(memory, vector)
-            grown = replace(
-                episode,
-                vector_sum=(episode.vector_sum + vector).astype(np.float32),
-                memory_count=episode.memory_count + 1,
-                last_position=memory.session_position,
-                last_time_ns=self._now_ns,
-            )
-            self._map.put_episode(grown)
-            self._touched_episodes[grown.episode] = None
-            self._map.grow_cluster(grown.cluster, 1, self._now_ns)
-            self._touched_clusters[grown.cluster] = None
-            self._placements.append(
-                Placement(
-                    key=memory.key,
-                    episode=grown.episode,
-                    cluster=grown.cluster,
-                    embedding=vector,
-                    lexical=tokens,
-                    routing=decision,
-                    state=MemoryState.EMBEDDED,
-                )
-            )
-            if grown.memory_count >= self._config.episode_max:
-                self.close(grown.episode, "full")
+            around = self._map.runs_around(memory.session_id, memory.session_position)
+            if around:
+                self._place_late(memory, vector, tokens, around)
+            else:
+                episode, decision = self._episode_for(memory, vector)
+                self._join(episode, memory, vector, tokens, decision)
 
     def close(self, number: int, why: str) -> None:
         """Close an open episode and route it as one; closed or unknown episodes are left alone."""
@@ -163,6 +148,10 @@ class Placer:
                 reason = f"follows in its session's open episode (cosine {cosine:.2f})"
                 return episode, self._decision(self.candidates(vector), reason, provisional=True)
             self.close(number, f"the next memory has another topic (cosine {cosine:.2f})")
+        return self._begin(memory, vector)
+
+    def _begin(self, memory: Memory, vector: Vector) -> tuple[Episode, RoutingDecision]:
+        """Open an episode for a memory, in the nearest cluster or in a new one."""
         candidates = self.candidates(vector)
         if candidates and candidates[0].cosine >= self._config.cluster_cosine:
             cluster, founded = self._map.clusters[candidates[0].cluster], False
@@ -172,6 +161,56 @@ class Placer:
             reason = "starts an episode; no cluster is near, a new one is born"
         episode = self._map.new_episode(memory.session_id, cluster.cluster, memory.session_position, self._now_ns)
         return episode, self._decision(candidates, reason, provisional=True, founded=founded)
+
+    def _place_late(self, memory: Memory, vector: Vector, tokens: str, around: Sequence[Episode]) -> None:
+        """Put a memory back among its session's neighbours, or by itself where it resembles none of them."""
+        fits = [(self._likeness(run, vector), run) for run in around if run.memory_count < self._config.episode_max]
+        cosine, home = max(fits, key=lambda fit: (fit[0], fit[1].episode), default=(-1.0, None))
+        if home is not None and cosine >= self._config.episode_cosine:
+            reason = f"is back in the run of its session that it stands in (cosine {cosine:.2f})"
+            decision = self._decision(self.candidates(vector), reason, provisional=home.open)
+            self._join(home, memory, vector, tokens, decision)
+            return
+        running = self._map.open_episodes.get(memory.session_id)
+        alone, decision = self._begin(memory, vector)
+        self._join(alone, memory, vector, tokens, decision)
+        self.close(alone.episode, "came late and is by itself")
+        if running is not None:
+            self._map.open_episodes[memory.session_id] = running
+
+    def _join(
+        self, episode: Episode, memory: Memory, vector: Vector, tokens: str, decision: RoutingDecision
+    ) -> None:
+        """Add a memory to an episode; one that is closed already has its part in its cluster's centroid changed."""
+        position = memory.session_position
+        grown = replace(
+            episode,
+            vector_sum=(episode.vector_sum + vector).astype(np.float32),
+            memory_count=episode.memory_count + 1,
+            first_position=min(episode.first_position, position) if episode.memory_count else position,
+            last_position=max(episode.last_position, position) if episode.memory_count else position,
+            last_time_ns=self._now_ns,
+        )
+        if not episode.open:
+            self._map.add_centroid(episode.cluster, unit(episode.vector_sum), -1)
+            self._map.add_centroid(episode.cluster, unit(grown.vector_sum), 1)
+        self._map.put_episode(grown)
+        self._touched_episodes[grown.episode] = None
+        self._map.grow_cluster(grown.cluster, 1, self._now_ns)
+        self._touched_clusters[grown.cluster] = None
+        self._placements.append(
+            Placement(
+                key=memory.key,
+                episode=grown.episode,
+                cluster=grown.cluster,
+                embedding=vector,
+                lexical=tokens,
+                routing=decision,
+                state=MemoryState.EMBEDDED if grown.open else MemoryState.ROUTED,
+            )
+        )
+        if grown.memory_count >= self._config.episode_max:
+            self.close(grown.episode, "full")
 
     def _likeness(self, episode: Episode, vector: Vector) -> float:
         """Return the cosine of a memory and an episode's mean, seen from what all memories have in common."""

@@ -42,6 +42,19 @@ def due(cluster: Cluster) -> bool:
     return cluster.profile_stale or grown > 2 + 0.3 * cluster.profile_count
 
 
+def blank(cluster: Cluster) -> Cluster:
+    """Return the cluster without what was written from its memories' words; a client's own words stay."""
+    kept = cluster.client_fields
+    return replace(
+        cluster,
+        title=cluster.title if ClusterField.TITLE in kept else "",
+        summary=cluster.summary if ClusterField.SUMMARY in kept else "",
+        tags=cluster.tags if ClusterField.TAGS in kept else (),
+        representatives=(),
+        profile_count=0,
+    )
+
+
 async def sample(catalog: Catalog, ns: int, cluster_map: ClusterMap, number: int) -> Sample:
     """Read at most `_SAMPLE` members evenly over time, and the members nearest the centroid."""
     centroid = cluster_map.centroid(number)

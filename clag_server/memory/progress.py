@@ -58,6 +58,10 @@ class ProgressHub:
         if not listeners:
             del self._listeners[key]
 
+    def restart(self, key: int) -> None:
+        """Forget how far a memory came: it begins anew, and who listens from now on waits for that."""
+        self._recent.pop(key, None)
+
     def publish(self, progress: Iterable[KeyProgress]) -> None:
         """Tell the listeners of each key."""
         for one in progress:

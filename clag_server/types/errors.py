@@ -166,3 +166,29 @@ class OwnershipLost(ClagError):
 
 class ClusterStateError(ClagError):
     """A cluster or a memory in it is in no state for the edit."""
+
+
+class EmbedderNotServed(ClagError):
+    """A request names an embedder that this server does not run."""
+
+    def __init__(self, *, asked: str, configured: str) -> None:
+        super().__init__(
+            f'this server embeds with {configured}, not with "{asked}"; start it with "--embedder {asked}" first'
+        )
+        self.configured = configured
+
+
+class NamespaceLimit(ClagError):
+    """The server has as many namespaces as its settings allow."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"this server takes {limit} namespaces (ingest.max_namespaces); delete one first")
+        self.limit = limit
+
+
+class OperationRunning(ClagError):
+    """An operation of this kind already runs on the namespace."""
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(f"operation {operation_id} already does this; wait for it or cancel it")
+        self.operation_id = operation_id
