@@ -26,7 +26,7 @@ class SqliteClusters(SqliteBase):
 
     async def edit_clusters(self, ns: int, plan: PlacementPlan, *, answer: EditAnswer | None, now_ns: int) -> int:
         """Apply an edit."""
-        return await self._write(lambda tx: _edit(tx, ns, plan, answer, now_ns=now_ns))
+        return await self._write_into(ns, lambda tx: _edit(tx, ns, plan, answer, now_ns=now_ns))
 
     async def edit_answer(self, ns: int, request_id: str, digest: bytes) -> str | None:
         """Return an earlier answer."""
@@ -57,7 +57,9 @@ def _edit(tx: WriteTx, ns: int, plan: PlacementPlan, answer: EditAnswer | None, 
             sa.select(memories.c.key, memories.c.cluster).where(
                 memories.c.ns == ns, memories.c.key.in_(sorted(wanted)), memories.c.cluster.is_not(None)
             )
-        ).tuples()
+        )
+        .tuples()
+        .all()
     )
     plans.apply_plan(tx, ns, plan, now_ns=now_ns)
     tx.executemany(
