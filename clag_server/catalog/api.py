@@ -10,17 +10,19 @@ Errors are those of `clag_server.types.errors`; a full disk or an I/O error is `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clag_server.catalog.api_clusters import ClusterEdits
+from clag_server.catalog.api_edits import CatalogEdits
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
 from clag_server.types.memory import AnnotationSource, Link, Matrix, Memory, MemoryState, NewMemory, Vector
+from clag_server.types.namespace import NamespaceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,9 @@ class Namespace:
     """One isolated pool of memories. `ns` is its integer in the catalog and in every index.
 
     `next_cluster` and `next_episode` are above every number that was ever written, also of what is removed since;
-    they are those of the moment of reading.
+    they are those of the moment of reading. `revision` is that of the last change of the settings (0: they are as
+    they were when it came into being by itself), `update_time_ns` its time. Writes to one that is `deleting` raise
+    NamespaceDeleted; it can still be read.
     """
 
     ns: int
@@ -46,6 +50,10 @@ class Namespace:
     create_time_ns: int
     next_cluster: int
     next_episode: int
+    settings: NamespaceSettings = field(default_factory=NamespaceSettings)
+    update_time_ns: int = 0
+    revision: int = 0
+    deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +211,7 @@ class IndexFeed(Protocol):
         """Return the newest op, and the number and digest of the placements at that moment; zeros without any."""
 
 
-class Catalog(IndexFeed, ClusterEdits, Protocol):
+class Catalog(IndexFeed, CatalogEdits, ClusterEdits, Protocol):
     """The system of record."""
 
     async def open(self) -> None:
@@ -223,7 +231,8 @@ class Catalog(IndexFeed, ClusterEdits, Protocol):
     async def ensure_namespace(self, name: str, embedder: EmbedderPin, *, create: bool) -> Namespace:
         """Return the namespace, created if it is missing and `create`; NotFound otherwise.
 
-        An existing one keeps its pin: the caller compares it with `embedder` (see EmbedderMismatch).
+        An existing one keeps its pin: the caller compares it with `embedder` (see EmbedderMismatch). Raises
+        NamespaceDeleted when it should be created while one of that name is being deleted.
         """
 
     async def get_namespace(self, name: str) -> Namespace:
@@ -234,7 +243,7 @@ class Catalog(IndexFeed, ClusterEdits, Protocol):
 
     # --- storing
     async def open_stream(self, ns: int, stream_id: str) -> StreamPosition:
-        """Open or resume a stream; earlier openers of it are fenced from now on."""
+        """Open or resume a stream; earlier openers of it are fenced from now on. Raises NamespaceDeleted."""
 
     async def append(
         self,
@@ -250,8 +259,9 @@ class Catalog(IndexFeed, ClusterEdits, Protocol):
         Items below the watermark are skipped: no outcome is returned for them unless they are known
         (DUPLICATE with the memory's id where it can be told). A repeated `memory_id` is a DUPLICATE of the
         existing memory. Without a stream (single creates) there is no watermark. Items that supersede others
-        mark those `superseded_by` at once (ids that do not exist are ignored).
-        Raises StreamFenced, SequenceGap.
+        mark those `superseded_by` at once (ids that do not exist are ignored). Items without an expire time get
+        one where the namespace has a default time to live.
+        Raises StreamFenced, SequenceGap, NamespaceDeleted.
         """
 
     async def finish_stream(self, ns: int, ref: StreamRef, *, last_seq: int) -> StreamPosition:
@@ -260,7 +270,8 @@ class Catalog(IndexFeed, ClusterEdits, Protocol):
     async def create(self, ns: int, memory: NewMemory, *, request_id: str, now_ns: int) -> AppendResult:
         """Store one memory; the same request id again within 24 h returns the first outcome as DUPLICATE.
 
-        Raises RequestIdReused when that id came with another memory.
+        A memory that was deleted meanwhile stays deleted: its outcome has no key. Raises RequestIdReused when that
+        id came with another memory, NamespaceDeleted.
         """
 
     # --- the pipeline
@@ -276,15 +287,19 @@ class Catalog(IndexFeed, ClusterEdits, Protocol):
         Memories deleted meanwhile are skipped. Where the count of an episode or cluster that the plan touches is
         not that of its members (a delete came in between), count and sum are made anew from the members: read
         clusters and episodes again after a delete. Raises ValueError, changing nothing, for a cluster or episode
-        that does not exist, a removed cluster that still holds memories, a routed episode that is elsewhere.
+        that does not exist, a removed cluster that still holds memories, a routed episode that is elsewhere;
+        NamespaceDeleted.
         The namespace's `next_cluster` and `next_episode` stay above every number that a plan ever wrote.
         """
 
     async def evolve(self, ns: int, changes: Sequence[Evolution], *, now_ns: int) -> int:
-        """Apply evolution with history in one transaction; returns the revision."""
+        """Apply evolution with history in one transaction; returns the revision. Raises NamespaceDeleted."""
 
     async def put_clusters(self, ns: int, clusters: Sequence[Cluster]) -> int:
-        """Upsert clusters whole (profiles); `memory_count` stays that of the members. Returns the revision."""
+        """Upsert clusters whole (profiles); `memory_count` stays that of the members. Returns the revision.
+
+        Raises NamespaceDeleted.
+        """
 
     async def record_failure(
         self, ns: int, keys: Sequence[int], *, error: str, max_attempts: int, not_before_ns: int
@@ -341,7 +356,7 @@ class Catalog(IndexFeed, ClusterEdits, Protocol):
         """Delete a memory everywhere in one transaction; returns the revision.
 
         Its history goes too. Its episode's and cluster's sums and counts are made anew from what is left (a closed
-        episode without members is removed), links of others to it and representatives naming it are removed,
-        memories it had superseded no longer are, its cluster's profile is marked stale. An empty etag matches any.
-        Raises NotFound, EtagMismatch.
+        episode without members is removed), links of others to it (with the reasons for them in their history) and
+        representatives naming it are removed, memories it had superseded no longer are, its cluster's profile is
+        marked stale. An empty etag matches any. Raises NotFound, EtagMismatch, NamespaceDeleted.
         """

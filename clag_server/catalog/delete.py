@@ -1,88 +1,134 @@
-"""Deleting a memory: everything that knows of it, in one transaction."""
+"""Deleting memories: everything that knows of them, in one transaction for a batch.
+
+What a batch touched (episodes, clusters, profiles, the namespace's counts) is brought up to date once, however many
+memories went.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from clag_server.catalog import lexical
-from clag_server.catalog.evolution import remove_links_to
+from clag_server.catalog import filters, lexical
+from clag_server.catalog.api_edits import DeletedBatch
+from clag_server.catalog.namespaces import require_live
 from clag_server.catalog.placements import Placed, queue_ops
-from clag_server.catalog.rows import to_json
-from clag_server.catalog.schema import ChangeKind, clusters, memories, memory_history, namespaces
+from clag_server.catalog.schema import ChangeKind, memories, memory_history, namespaces
 from clag_server.catalog.sums import Touched, settle
-from clag_server.catalog.transaction import WriteTx
+from clag_server.catalog.traces import chunks, forget_in_profiles, release_superseded, remove_links_to
+from clag_server.catalog.transaction import ChangeRow, WriteTx
+from clag_server.types.change import HistoryCause
 from clag_server.types.errors import EtagMismatch, NotFound
+from clag_server.types.filters import Filter
+
+
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    """A memory that goes, and where it is (all None for one without a place)."""
+
+    key: int
+    memory_id: str
+    cluster: int | None
+    episode: int | None
+    placement_id: int | None
+    event_time_ns: int
+    revision: int
+
+
+_m = memories.c
+_DOOMED = sa.select(_m.key, _m.memory_id, _m.cluster, _m.episode, _m.placement_id, _m.event_time_ns, _m.revision)
 
 
 def delete(tx: WriteTx, ns: int, memory_id: str, *, etag: str, now_ns: int) -> int:
     """Delete a memory and return the revision (see `catalog.api.Catalog.delete`); an empty etag matches any.
 
-    Its history is deleted too. A memory that it had superseded is no longer superseded.
-
     Raises:
+        NamespaceDeleted: the namespace is being deleted, or was.
         NotFound: there is no such memory.
         EtagMismatch: the memory changed since.
     """
-    m = memories.c
-    row = tx.connection.execute(
-        sa.select(m.key, m.cluster, m.episode, m.placement_id, m.event_time_ns, m.revision).where(
-            m.ns == ns, m.memory_id == memory_id
-        )
-    ).one_or_none()
-    if row is None:
+    require_live(tx, ns)
+    found = _select(tx, ns, _m.memory_id == memory_id)
+    if not found:
         raise NotFound("memory", memory_id)
-    if etag and etag != str(row.revision):
-        raise EtagMismatch(str(row.revision))
-    remove_links_to(tx, ns, row.key, memory_id, now_ns=now_ns)
-    _release_superseded(tx, ns, memory_id, now_ns=now_ns)
-    tx.connection.execute(
-        sa.delete(memory_history).where(memory_history.c.ns == ns, memory_history.c.key == row.key)
+    if etag and etag != str(found[0].revision):
+        raise EtagMismatch(str(found[0].revision))
+    return _delete(tx, ns, found, now_ns=now_ns).revision
+
+
+def delete_still_matching(tx: WriteTx, ns: int, keys: Sequence[int], where: Filter, *, now_ns: int) -> DeletedBatch:
+    """Delete those of the memories that match now: they were found before this transaction began."""
+    require_live(tx, ns)
+    condition = filters.condition(where)
+    found = [row for some in chunks(keys) for row in _select(tx, ns, sa.and_(_m.key.in_(some), condition))]
+    return _delete(tx, ns, found, now_ns=now_ns)
+
+
+def delete_expired(tx: WriteTx, ns: int, *, now_ns: int, limit: int) -> DeletedBatch:
+    """Delete up to `limit` memories whose expire time has come, those first that expired first."""
+    require_live(tx, ns)
+    due = sa.and_(_m.expire_time_ns.is_not(None), _m.expire_time_ns <= now_ns)
+    return _delete(tx, ns, _select(tx, ns, due, first=_m.expire_time_ns, limit=limit), now_ns=now_ns)
+
+
+def _select(
+    tx: WriteTx,
+    ns: int,
+    where: sa.ColumnElement[bool],
+    *,
+    first: sa.Column[int] | None = None,
+    limit: int | None = None,
+) -> list[_Doomed]:
+    order = (_m.key,) if first is None else (first, _m.key)
+    rows = tx.connection.execute(_DOOMED.where(_m.ns == ns, where).order_by(*order).limit(limit))
+    return [_Doomed(*row) for row in rows]
+
+
+def _delete(tx: WriteTx, ns: int, doomed: Sequence[_Doomed], *, now_ns: int) -> DeletedBatch:
+    if not doomed:
+        return DeletedBatch((), (), frozenset(), frozenset(), tx.revision)
+    gone = {memory.memory_id: memory.key for memory in doomed}
+    episodes = {memory.episode for memory in doomed if memory.episode is not None}
+    homes = {memory.cluster for memory in doomed if memory.cluster is not None}
+    remove_links_to(tx, ns, gone, now_ns=now_ns)
+    release_superseded(tx, ns, gone, cause=HistoryCause.DELETION, now_ns=now_ns)
+    for some in chunks(gone.values()):
+        history = memory_history.c
+        tx.connection.execute(sa.delete(memory_history).where(history.ns == ns, history.key.in_(some)))
+        tx.connection.execute(sa.delete(memories).where(_m.ns == ns, _m.key.in_(some)))  # failures go with them
+    _count(tx, ns, len(doomed))
+    _unplace(tx, ns, doomed)
+    settle(tx, ns, Touched(set(episodes), set(homes), always=True))
+    forget_in_profiles(tx, ns, gone.values(), homes, now_ns=now_ns)
+    rows: list[ChangeRow] = [
+        (tx.next_revision(), ns, ChangeKind.MEMORY_DELETED, m.key, m.memory_id, now_ns, m.cluster, None)
+        for m in doomed
+    ]
+    tx.log_changes(rows)
+    return DeletedBatch(
+        keys=tuple(gone.values()),
+        memory_ids=tuple(gone),
+        episodes=frozenset(episodes),
+        clusters=frozenset(homes),
+        revision=tx.revision,
     )
-    tx.connection.execute(sa.delete(memories).where(m.ns == ns, m.key == row.key))
+
+
+def _count(tx: WriteTx, ns: int, gone: int) -> None:
     tx.connection.execute(
         sa.update(namespaces)
         .where(namespaces.c.ns == ns)
-        .values(memories=namespaces.c.memories - 1, deleted=namespaces.c.deleted + 1)
+        .values(memories=namespaces.c.memories - gone, deleted=namespaces.c.deleted + gone)
     )
-    if row.placement_id is not None:
-        lexical.remove(tx, ns, [row.key])
-        queue_ops(tx, ns, puts=[], deletes=[Placed(row.key, row.placement_id, row.cluster, row.event_time_ns)])
-        settle(tx, ns, Touched({row.episode}, {row.cluster}, always=True))
-        _forget_in_profiles(tx, ns, row.key, row.cluster, now_ns=now_ns)
-    return tx.log_change(ns, ChangeKind.MEMORY_DELETED, row.key, time_ns=now_ns, memory_id=memory_id)
 
 
-def _release_superseded(tx: WriteTx, ns: int, memory_id: str, *, now_ns: int) -> None:
-    older = sa.and_(
-        memories.c.ns == ns, memories.c.superseded_by == memory_id, sa.text("superseded_by <> ''")
-    )  # the last term names the partial index
-    for key in tx.connection.scalars(sa.select(memories.c.key).where(older)).all():
-        revision = tx.log_change(ns, ChangeKind.MEMORY_SUPERSEDED, key, time_ns=now_ns)
-        tx.connection.execute(
-            sa.update(memories)
-            .where(memories.c.ns == ns, memories.c.key == key)
-            .values(superseded_by="", revision=revision, update_time_ns=now_ns)
-        )
-
-
-def _forget_in_profiles(tx: WriteTx, ns: int, key: int, home: int, *, now_ns: int) -> None:
-    """Mark the home cluster's profile stale, and take the memory out of all representatives."""
-    named = sa.func.json_each(clusters.c.representatives).table_valued("value")
-    names_it = sa.exists(sa.select(1).select_from(named).where(named.c.value == key))
-    rows = tx.connection.execute(
-        sa.select(clusters.c.cluster, clusters.c.representatives).where(
-            clusters.c.ns == ns, sa.or_(clusters.c.cluster == home, names_it)
-        )
-    ).all()
-    for cluster, representatives in rows:
-        kept = [other for other in json.loads(representatives) if other != key]
-        revision = tx.log_change(ns, ChangeKind.CLUSTER_PUT, cluster, time_ns=now_ns)
-        tx.connection.execute(
-            sa.update(clusters)
-            .where(clusters.c.ns == ns, clusters.c.cluster == cluster)
-            .values(
-                representatives=to_json(kept), profile_stale=sa.true(), revision=revision, update_time_ns=now_ns
-            )
-        )
+def _unplace(tx: WriteTx, ns: int, doomed: Sequence[_Doomed]) -> None:
+    placed = [
+        Placed(m.key, m.placement_id, m.cluster, m.event_time_ns)
+        for m in doomed
+        if m.placement_id is not None and m.cluster is not None
+    ]
+    lexical.remove(tx, ns, [memory.key for memory in placed])
+    queue_ops(tx, ns, puts=[], deletes=placed)

@@ -32,6 +32,11 @@ def create_index(tx: WriteTx, ns: int) -> None:
     tx.connection.exec_driver_sql(f"CREATE VIRTUAL TABLE {_name(ns)} USING fts5(tokens, tokenize='{_TOKENIZE}')")
 
 
+def drop_index(tx: WriteTx, ns: int) -> None:
+    """Remove the index of a namespace that is gone."""
+    tx.connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_name(ns)}")
+
+
 def add(tx: WriteTx, ns: int, rows: Sequence[tuple[int, str]]) -> None:
     """Index memories that are not indexed: (key, space-joined tokens)."""
     tx.executemany(f"INSERT INTO {_name(ns)} (rowid, tokens) VALUES (?, ?)", rows)  # noqa: S608 (our integer)
@@ -43,9 +48,13 @@ def remove(tx: WriteTx, ns: int, keys: Iterable[int]) -> None:
 
 
 def search(connection: sa.Connection, ns: int, tokens: Sequence[str], *, limit: int) -> LexicalHits:
-    """Return the memories that hold any of the tokens, by BM25 (k1 1.2, b 0.75, FTS5's own), ties by key."""
+    """Return the memories that hold any of the tokens, by BM25 (k1 1.2, b 0.75, FTS5's own), ties by key.
+
+    A namespace that was deleted meanwhile holds none.
+    """
     query = " OR ".join(_quoted(token) for token in _distinct(tokens))
-    rows = connection.execute(_search_statement(ns), {"query": query, "limit": limit}).all() if query else []
+    there = query and connection.scalar(sa.select(namespaces.c.ns).where(namespaces.c.ns == ns)) is not None
+    rows = connection.execute(_search_statement(ns), {"query": query, "limit": limit}).all() if there else []
     return LexicalHits(
         keys=np.fromiter((row.key for row in rows), dtype=np.int64, count=len(rows)),
         episodes=np.fromiter((row.episode for row in rows), dtype=np.int64, count=len(rows)),

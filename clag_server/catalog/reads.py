@@ -94,6 +94,37 @@ def matching_keys(connection: sa.Connection, ns: int, where: Filter, *, limit: i
     return MatchingKeys(_integers(row.key for row in rows), _integers(row.episode for row in rows))
 
 
+def count_matching(connection: sa.Connection, ns: int, where: Filter) -> tuple[int, int]:
+    """Count the memories that match, in any state; returns the count and the largest key (0 for none)."""
+    count, last = connection.execute(
+        sa.select(sa.func.count(), sa.func.max(memories.c.key)).where(memories.c.ns == ns, filters.condition(where))
+    ).one()
+    return count, last or 0
+
+
+def first_matching(
+    connection: sa.Connection, ns: int, where: Filter, *, after: int, through: int, limit: int
+) -> Sequence[int]:
+    """Return the first keys, in any state, from above `after` up to `through`, of memories that match."""
+    return connection.scalars(
+        sa.select(memories.c.key)
+        .where(memories.c.ns == ns, memories.c.key > after, memories.c.key <= through, filters.condition(where))
+        .order_by(memories.c.key)
+        .limit(limit)
+    ).all()
+
+
+def next_expiry(connection: sa.Connection) -> Mapping[int, int]:
+    """Return the earliest expire time of each namespace that has any and is not being deleted."""
+    earliest = (
+        sa.select(sa.func.min(memories.c.expire_time_ns))
+        .where(memories.c.ns == namespaces.c.ns, memories.c.expire_time_ns.is_not(None))
+        .scalar_subquery()
+    )
+    rows = connection.execute(sa.select(namespaces.c.ns, earliest).where(sa.not_(namespaces.c.deleting)))
+    return {ns: time_ns for ns, time_ns in rows if time_ns is not None}
+
+
 def pending(connection: sa.Connection, ns: int, state: MemoryState, *, limit: int, now_ns: int) -> Sequence[Memory]:
     """Return memories that wait in `state` and are due, by key, with their embeddings."""
     later = sa.exists(

@@ -8,6 +8,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from clag_server.catalog import store
+from clag_server.catalog.namespaces import require_live
 from clag_server.catalog.rows import to_json
 from clag_server.catalog.schema import create_requests as table
 from clag_server.catalog.schema import memories
@@ -26,12 +27,16 @@ _SEQ: Final = 1
 def create(tx: WriteTx, ns: int, memory: NewMemory, *, request_id: str, now_ns: int) -> AppendResult:
     """Store one memory (see `catalog.api.Catalog.create`); an empty `request_id` is never a repetition.
 
+    The repetition of a create whose memory was deleted since is a DUPLICATE without a key: it brings nothing back.
+
     Raises:
+        NamespaceDeleted: the namespace is being deleted, or was.
         RequestIdReused: the request id came with another memory.
         InvalidField: the memory cannot be stored.
     """
     if not request_id:
         return _create(tx, ns, memory, now_ns=now_ns)
+    require_live(tx, ns)
     tx.connection.execute(sa.delete(table).where(table.c.time_ns < now_ns - KEEP_NS))
     digest = _digest(memory)
     before = tx.connection.execute(

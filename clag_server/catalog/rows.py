@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from clag_server.catalog.api import EmbedderPin, Namespace
 from clag_server.catalog.schema import clusters, episodes, memories
+from clag_server.catalog.settings_json import settings_from_json
 from clag_server.types.cluster import Cluster, ClusterField, ClusterState, Episode
 from clag_server.types.memory import (
     AnnotationSource,
@@ -278,4 +279,8 @@ def namespace_from_row(row: sa.Row[*tuple[Any, ...]]) -> Namespace:
         create_time_ns=row.create_time_ns,
         next_cluster=row.next_cluster,
         next_episode=row.next_episode,
+        settings=settings_from_json(row.settings),
+        update_time_ns=row.update_time_ns,
+        revision=row.revision,
+        deleting=bool(row.deleting),
     )

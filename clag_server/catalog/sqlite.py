@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import sqlalchemy as sa
 import structlog
 
 from clag_server.catalog import (
-    delete,
     evolution,
     lexical,
     placements,
@@ -24,7 +21,6 @@ from clag_server.catalog import (
     streams,
 )
 from clag_server.catalog.api import (
-    EmbedderPin,
     EpisodeMembers,
     Evolution,
     FailedTask,
@@ -33,18 +29,15 @@ from clag_server.catalog.api import (
     LexicalHits,
     MatchingKeys,
     MemoryPage,
-    Namespace,
     NamespaceStats,
 )
 from clag_server.catalog.connections import connect_writer, driver_of, make_engine, prepare_file, storage_errors
 from clag_server.catalog.migrate import migrate
 from clag_server.catalog.readers import ReaderPool
-from clag_server.catalog.schema import namespaces
 from clag_server.catalog.sqlite_clusters import SqliteClusters
-from clag_server.catalog.transaction import WriteTx
+from clag_server.catalog.sqlite_edits import SqliteEdits
 from clag_server.catalog.writer import GroupWriter
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
-from clag_server.types.errors import NotFound
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
 from clag_server.types.memory import Memory, MemoryState, NewMemory
@@ -52,7 +45,7 @@ from clag_server.types.memory import Memory, MemoryState, NewMemory
 _log = structlog.get_logger(__name__)
 
 
-class SqliteCatalog(SqliteClusters):
+class SqliteCatalog(SqliteEdits, SqliteClusters):
     """`catalog.api.Catalog` in one SQLite file. What each method promises is said there.
 
     Args:
@@ -70,24 +63,6 @@ class SqliteCatalog(SqliteClusters):
     async def close(self) -> None:
         """Finish queued writes and running reads, move the log into the database, and close."""
         await asyncio.to_thread(self._close)
-
-    # --- namespaces
-    async def ensure_namespace(self, name: str, embedder: EmbedderPin, *, create: bool) -> Namespace:
-        """Return the namespace as it is pinned (its embedder may be another), made when missing and `create`."""
-        try:
-            return await self.get_namespace(name)
-        except NotFound:
-            if not create:
-                raise
-        return await self._write(lambda tx: _ensure_namespace(tx, name, embedder))
-
-    async def get_namespace(self, name: str) -> Namespace:
-        """Return a namespace by name."""
-        return await self._read(lambda connection: reads.get_namespace(connection, name))
-
-    async def list_namespaces(self) -> Sequence[Namespace]:
-        """Return all namespaces by name."""
-        return await self._read(reads.list_namespaces)
 
     # --- storing
     async def open_stream(self, ns: int, stream_id: str) -> StreamPosition:
@@ -121,15 +96,15 @@ class SqliteCatalog(SqliteClusters):
 
     async def apply_plan(self, ns: int, plan: PlacementPlan, *, now_ns: int) -> int:
         """Apply a placement plan."""
-        return await self._write(lambda tx: plans.apply_plan(tx, ns, plan, now_ns=now_ns))
+        return await self._write_into(ns, lambda tx: plans.apply_plan(tx, ns, plan, now_ns=now_ns))
 
     async def evolve(self, ns: int, changes: Sequence[Evolution], *, now_ns: int) -> int:
         """Apply evolution."""
-        return await self._write(lambda tx: evolution.evolve(tx, ns, changes, now_ns=now_ns))
+        return await self._write_into(ns, lambda tx: evolution.evolve(tx, ns, changes, now_ns=now_ns))
 
     async def put_clusters(self, ns: int, clusters: Sequence[Cluster]) -> int:
         """Write clusters whole."""
-        return await self._write(lambda tx: evolution.put_clusters(tx, ns, clusters))
+        return await self._write_into(ns, lambda tx: evolution.put_clusters(tx, ns, clusters))
 
     async def record_failure(
         self, ns: int, keys: Sequence[int], *, error: str, max_attempts: int, not_before_ns: int
@@ -229,11 +204,6 @@ class SqliteCatalog(SqliteClusters):
         """Return the outbox's newest step, and the number and digest of placements."""
         return await self._read(lambda c: placements.index_head(c, ns))
 
-    # --- deleting
-    async def delete(self, ns: int, memory_id: str, *, etag: str, now_ns: int) -> int:
-        """Delete a memory everywhere."""
-        return await self._write(lambda tx: delete.delete(tx, ns, memory_id, etag=etag, now_ns=now_ns))
-
     def _open(self) -> None:
         with storage_errors():
             prepare_file(self._path)
@@ -263,30 +233,3 @@ class SqliteCatalog(SqliteClusters):
                 _log.warning("catalog checkpoint failed", error=str(error))
             self._connection.close()
             self._connection = None
-
-
-def _ensure_namespace(tx: WriteTx, name: str, embedder: EmbedderPin) -> Namespace:
-    try:
-        return reads.get_namespace(tx.connection, name)  # another writer made it meanwhile
-    except NotFound:
-        tx.connection.execute(
-            sa.insert(namespaces).values(
-                name=name,
-                embedder_name=embedder.name,
-                embedder_fingerprint=embedder.fingerprint,
-                embedder_dim=embedder.dim,
-                create_time_ns=time.time_ns(),
-                created=0,
-                duplicates=0,
-                rejected=0,
-                deleted=0,
-                memories=0,
-                placed=0,
-                outbox_head=0,
-                next_cluster=1,
-                next_episode=1,
-            )
-        )
-    namespace = reads.get_namespace(tx.connection, name)
-    lexical.create_index(tx, namespace.ns)
-    return namespace

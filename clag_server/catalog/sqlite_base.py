@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from clag_server.catalog.namespaces import require_live
 from clag_server.catalog.readers import ReaderPool
 from clag_server.catalog.transaction import WriteTx
 from clag_server.catalog.writer import GroupWriter
@@ -42,6 +43,15 @@ class SqliteBase:
         if self._writer is None:
             raise StorageFailed("the catalog is not open")
         return await self._writer.run(write)
+
+    async def _write_into(self, ns: int, write: Callable[[WriteTx], T]) -> T:
+        """Run a write into a namespace. Raises NamespaceDeleted for one that goes or is gone."""
+
+        def checked(tx: WriteTx) -> T:
+            require_live(tx, ns)
+            return write(tx)
+
+        return await self._write(checked)
 
     async def _read(self, read: Callable[[sa.Connection], T]) -> T:
         """Run a read on a snapshot that holds every finished write."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
+from clag_server.catalog.namespaces import require_live
 from clag_server.catalog.schema import ingest_streams as table
-from clag_server.catalog.schema import namespaces
 from clag_server.catalog.transaction import WriteTx
 from clag_server.types.errors import NotFound, SequenceGap, StreamFenced
 from clag_server.types.ingest import StreamPosition, StreamRef
@@ -23,9 +23,8 @@ _ADVANCE = (
 
 
 def open_stream(tx: WriteTx, ns: int, stream_id: str) -> StreamPosition:
-    """Open or resume a stream under a new epoch."""
-    if tx.connection.scalar(sa.select(namespaces.c.ns).where(namespaces.c.ns == ns)) is None:
-        raise NotFound("namespace", str(ns))
+    """Open or resume a stream under a new epoch. Raises NamespaceDeleted, NotFound."""
+    require_live(tx, ns)
     tx.connection.execute(
         insert(table)
         .values(ns=ns, stream_id=stream_id, epoch=1, next_seq=FIRST_SEQ, created=0, duplicates=0, rejected=0)

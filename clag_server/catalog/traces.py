@@ -1,0 +1,149 @@
+"""What other rows know of a memory that goes: links with their reasons, supersession, representatives.
+
+A link's reason may quote the memory that it points to. When that memory is deleted, the reason goes from the
+linking memory and from its history; the history keeps that there was a link, of which kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Final, TypeVar
+
+import sqlalchemy as sa
+
+from clag_server.catalog.rows import links_from_json, links_to_json, to_json
+from clag_server.catalog.schema import ChangeKind, clusters, link_targets, memories, memory_history
+from clag_server.catalog.transaction import WriteTx, compile_insert
+from clag_server.types.change import HistoryCause
+
+T = TypeVar("T")
+
+CHUNK: Final = 500
+"""Values of one IN list of a write."""
+
+_INSERT_HISTORY: Final = compile_insert(memory_history)
+_UNLINK: Final = "UPDATE memories SET links = ?, revision = ?, update_time_ns = ? WHERE ns = ? AND key = ?"
+_RELEASE: Final = (
+    "UPDATE memories SET superseded_by = '', revision = ?, update_time_ns = ? WHERE ns = ? AND key = ?"
+)
+_REWRITE_HISTORY: Final = "UPDATE memory_history SET old = ? WHERE revision = ?"
+_SUPERSEDED_SQL: Final = "superseded_by <> ''"  # names the partial index
+
+
+def remove_links_to(tx: WriteTx, ns: int, gone: dict[str, int], *, now_ns: int) -> None:
+    """Take links to memories that go (id to key) out of all others, with history; their own links are forgotten."""
+    sources: dict[int, int] = {}
+    targets = link_targets.c
+    for some in chunks(gone.values()):
+        rows = tx.connection.execute(
+            sa.select(targets.source, targets.target).where(targets.ns == ns, targets.target.in_(some))
+        )
+        sources.update((source, target) for source, target in rows)
+    for some in chunks(sorted(sources.keys() - set(gone.values()))):
+        _unlink(tx, ns, some, gone, sources, now_ns=now_ns)
+    for some in chunks(gone.values()):
+        for end in (targets.target, targets.source):
+            tx.connection.execute(sa.delete(link_targets).where(targets.ns == ns, end.in_(some)))
+
+
+def release_superseded(tx: WriteTx, ns: int, by: dict[str, int], *, cause: HistoryCause, now_ns: int) -> None:
+    """Say that what these memories (id to key) had superseded no longer is, with history."""
+    gone = set(by.values())
+    for some in chunks(by):
+        rows = tx.connection.execute(
+            sa.select(memories.c.key, memories.c.superseded_by, memories.c.cluster)
+            .where(memories.c.ns == ns, memories.c.superseded_by.in_(some), sa.text(_SUPERSEDED_SQL))
+            .order_by(memories.c.key)
+        ).all()
+        release_rows(
+            tx, ns, [(row[0], row[1], row[2], by[row[1]]) for row in rows if row[0] not in gone], cause, now_ns
+        )
+
+
+def release_rows(
+    tx: WriteTx, ns: int, rows: Iterable[tuple[int, str, int | None, int]], cause: HistoryCause, now_ns: int
+) -> None:
+    """Clear `superseded_by` of memories: (key, what it is, cluster, key of the memory that causes it)."""
+    for key, before, cluster, causing in rows:
+        revision = tx.log_change(ns, ChangeKind.MEMORY_SUPERSEDED, key, time_ns=now_ns, cluster=cluster)
+        entry = (revision, ns, key, causing, now_ns, to_json({"superseded_by": before}), cause, "", cluster)
+        tx.executemany(_INSERT_HISTORY, [entry])
+        tx.executemany(_RELEASE, [(revision, now_ns, ns, key)])
+
+
+def forget_in_profiles(tx: WriteTx, ns: int, keys: Collection[int], homes: Collection[int], *, now_ns: int) -> None:
+    """Mark the home clusters' profiles stale, and take the memories out of all representatives."""
+    found: dict[int, str] = {}
+    columns = sa.select(clusters.c.cluster, clusters.c.representatives).where(clusters.c.ns == ns)
+    named = sa.func.json_each(clusters.c.representatives).table_valued("value")
+    for some in chunks(keys):
+        names_one = sa.exists(sa.select(1).select_from(named).where(named.c.value.in_(some)))
+        found.update(_pairs(tx, columns.where(names_one)))
+    for some in chunks(homes):
+        found.update(_pairs(tx, columns.where(clusters.c.cluster.in_(some))))
+    gone = set(keys)
+    for cluster in sorted(found):
+        kept = [key for key in json.loads(found[cluster]) if key not in gone]
+        revision = tx.log_change(ns, ChangeKind.CLUSTER_PUT, cluster, time_ns=now_ns)
+        tx.connection.execute(
+            sa.update(clusters)
+            .where(clusters.c.ns == ns, clusters.c.cluster == cluster)
+            .values(
+                representatives=to_json(kept), profile_stale=sa.true(), revision=revision, update_time_ns=now_ns
+            )
+        )
+
+
+def chunks(values: Iterable[T]) -> Iterator[list[T]]:
+    """Split values into lists that fit an IN list of a write."""
+    rest = iter(values)
+    while some := list(islice(rest, CHUNK)):
+        yield some
+
+
+def _pairs(tx: WriteTx, statement: sa.Select[int, str]) -> list[tuple[int, str]]:
+    return [(number, text) for number, text in tx.connection.execute(statement)]
+
+
+def _unlink(
+    tx: WriteTx, ns: int, keys: list[int], gone: dict[str, int], causes: dict[int, int], *, now_ns: int
+) -> None:
+    _clean_history(tx, ns, keys, gone)
+    rows = tx.connection.execute(
+        sa.select(memories.c.key, memories.c.links, memories.c.cluster)
+        .where(memories.c.ns == ns, memories.c.key.in_(keys))
+        .order_by(memories.c.key)
+    ).all()
+    for key, links, cluster in rows:
+        before = links_from_json(links)
+        kept = [link for link in before if link.memory_id not in gone]
+        if len(kept) == len(before):
+            continue
+        revision = tx.log_change(ns, ChangeKind.MEMORY_EVOLVED, key, time_ns=now_ns, cluster=cluster)
+        old = to_json({"links": _without_reasons(links, gone)})
+        entry = (revision, ns, key, causes[key], now_ns, old, HistoryCause.DELETION, "", cluster)
+        tx.executemany(_INSERT_HISTORY, [entry])
+        tx.executemany(_UNLINK, [(links_to_json(kept), revision, now_ns, ns, key)])
+
+
+def _clean_history(tx: WriteTx, ns: int, keys: list[int], gone: dict[str, int]) -> None:
+    """Take reasons of links to memories that go out of the older values that history keeps."""
+    h = memory_history.c
+    rows = tx.connection.execute(sa.select(h.revision, h.old).where(h.ns == ns, h.key.in_(keys))).all()
+    cleaned = []
+    for revision, text in rows:
+        old = json.loads(text)
+        if "links" in old:
+            old["links"] = _without_reasons(old["links"], gone)
+            if (new := to_json(old)) != text:
+                cleaned.append((new, revision))
+    tx.executemany(_REWRITE_HISTORY, cleaned)
+
+
+def _without_reasons(links: str, gone: Collection[str]) -> str:
+    return links_to_json(
+        [replace(link, reason="") if link.memory_id in gone else link for link in links_from_json(links)]
+    )
