@@ -136,25 +136,6 @@ def _add_links(tx: WriteTx, ns: int, change: Evolution, before: str) -> str | No
     return links_to_json(list(links.values()))
 
 
-def remove_links_to(tx: WriteTx, ns: int, key: int, memory_id: str, *, now_ns: int) -> None:
-    """Take links to a memory out of all others."""
-    targets = link_targets.c
-    linking = tx.connection.scalars(sa.select(targets.source).where(targets.ns == ns, targets.target == key)).all()
-    sources = tx.connection.execute(
-        sa.select(memories.c.key, memories.c.links).where(memories.c.ns == ns, memories.c.key.in_(linking))
-    ).all()
-    for source, links in sources:
-        kept = [link for link in links_from_json(links) if link.memory_id != memory_id]
-        revision = tx.log_change(ns, ChangeKind.MEMORY_EVOLVED, source, time_ns=now_ns)
-        tx.connection.execute(
-            sa.update(memories)
-            .where(memories.c.ns == ns, memories.c.key == source)
-            .values(links=links_to_json(kept), revision=revision, update_time_ns=now_ns)
-        )
-    for end in (targets.target, targets.source):
-        tx.connection.execute(sa.delete(link_targets).where(targets.ns == ns, end == key))
-
-
 def _quarantine(tx: WriteTx, ns: int, key: int, error: str) -> None:
     now_ns = time.time_ns()
     revision = tx.log_change(ns, ChangeKind.MEMORY_QUARANTINED, key, time_ns=now_ns)

@@ -174,10 +174,11 @@ def _write(
         values |= {"state": int(MemoryState.STORED), "error": "", "routing": None}
         values |= {"cluster": None, "episode": None, "placement_id": None}
         if row.cluster is not None:
-            old["cluster"] = row.cluster
+            old["cluster"] = row.cluster  # where it comes to be is for its next placement to say
     if "session_id" in change.fields:
         values["session_position"] = store.take_position(tx, ns, values["session_id"])
-    entry = (revision, ns, row.key, row.key, now_ns, to_json(old), HistoryCause.CLIENT, "", row.cluster)
+    here = None if change.replaces else row.cluster
+    entry = (revision, ns, row.key, row.key, now_ns, to_json(old), HistoryCause.CLIENT, "", here)
     tx.executemany(_INSERT_HISTORY, [entry])
     tx.connection.execute(
         sa.update(memories)
