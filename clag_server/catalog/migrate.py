@@ -23,15 +23,18 @@ def current_revision(connection: sa.Connection) -> str | None:
     return version
 
 
-def migrate(connection: sa.Connection) -> None:
+def migrate(connection: sa.Connection) -> bool:
     """Upgrade to `HEAD`; the caller encloses this in a transaction.
+
+    Returns:
+        Whether there was anything to upgrade.
 
     Raises:
         StorageFailed: the database was written by a newer program, or is another program's.
     """
     current = current_revision(connection)
     if current == HEAD:
-        return
+        return False
     if current is None and (foreign := sa.inspect(connection).get_table_names()):
         raise StorageFailed(f"the file is another program's database (it has a table {foreign[0]!r})")
 
@@ -49,3 +52,4 @@ def migrate(connection: sa.Connection) -> None:
         )
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+    return True

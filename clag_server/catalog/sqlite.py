@@ -32,10 +32,11 @@ from clag_server.catalog.api import (
     NamespaceStats,
 )
 from clag_server.catalog.connections import connect_writer, driver_of, make_engine, prepare_file, storage_errors
-from clag_server.catalog.migrate import migrate
+from clag_server.catalog.ownership import take_over
 from clag_server.catalog.readers import ReaderPool
 from clag_server.catalog.sqlite_clusters import SqliteClusters
 from clag_server.catalog.sqlite_edits import SqliteEdits
+from clag_server.catalog.sqlite_log import SqliteLog
 from clag_server.catalog.writer import GroupWriter
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
@@ -45,7 +46,7 @@ from clag_server.types.memory import Memory, MemoryState, NewMemory
 _log = structlog.get_logger(__name__)
 
 
-class SqliteCatalog(SqliteEdits, SqliteClusters):
+class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog):
     """`catalog.api.Catalog` in one SQLite file. What each method promises is said there.
 
     Args:
@@ -210,16 +211,13 @@ class SqliteCatalog(SqliteEdits, SqliteClusters):
             engine = make_engine(self._path)
             connection = connect_writer(engine)
             try:
-                driver = driver_of(connection)
-                driver.execute("BEGIN IMMEDIATE")
-                migrate(connection)
-                driver.execute("COMMIT")
+                self._owner = take_over(connection)
                 self._readers = ReaderPool(engine, self._reader_count)
             except BaseException:
                 connection.close()
                 raise
         self._connection = connection
-        self._writer = GroupWriter(connection)
+        self._writer = GroupWriter(connection, self._owner)
 
     def _close(self) -> None:
         if self._writer is not None:

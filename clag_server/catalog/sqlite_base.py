@@ -9,6 +9,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from clag_server.catalog.namespaces import require_live
+from clag_server.catalog.ownership import Owner
 from clag_server.catalog.readers import ReaderPool
 from clag_server.catalog.transaction import WriteTx
 from clag_server.catalog.writer import GroupWriter
@@ -24,6 +25,7 @@ class SqliteBase:
         self._path = path
         self._reader_count = readers
         self._connection: sa.Connection | None = None
+        self._owner: Owner | None = None
         self._writer: GroupWriter | None = None
         self._readers: ReaderPool | None = None
 

@@ -28,7 +28,7 @@ def compile_insert(table: sa.Table) -> str:
 
 
 _INSERT_CHANGE = compile_insert(changes)
-_READ_COUNTERS = "SELECT revision, key, placement, outbox FROM counters"
+_READ_COUNTERS = "SELECT revision, key, placement, outbox, owner_epoch, owner FROM counters"
 _SAVE_COUNTERS = "UPDATE counters SET revision = ?, key = ?, placement = ?, outbox = ? WHERE id = 1"
 
 
@@ -50,11 +50,15 @@ class Numbers:
 
 
 class WriteTx:
-    """A write transaction. Only the writer's thread touches it."""
+    """A write transaction. Only the writer's thread touches it.
+
+    `owner_epoch` and `owner` are those that the catalog had when it began (see `ownership`).
+    """
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
-        revision, key, placement, outbox = connection.exec_driver_sql(_READ_COUNTERS).one()
+        row = connection.exec_driver_sql(_READ_COUNTERS).one()
+        revision, key, placement, outbox, self.owner_epoch, self.owner = row
         self.numbers = Numbers(revision, key, placement, outbox)
         self._before = Numbers(revision, key, placement, outbox)
 

@@ -20,8 +20,9 @@ import sqlalchemy as sa
 import structlog
 
 from clag_server.catalog.connections import as_storage_failure, driver_of
+from clag_server.catalog.ownership import Owner
 from clag_server.catalog.transaction import WriteTx
-from clag_server.types.errors import StorageFailed
+from clag_server.types.errors import OwnershipLost, StorageFailed
 
 T = TypeVar("T")
 Write = Callable[[WriteTx], T]
@@ -63,14 +64,15 @@ class _Job:
 class GroupWriter:
     """Owns the writing connection and the thread that uses it."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, owner: Owner) -> None:
         self._connection = connection
+        self._owner = owner
         self._driver = driver_of(connection)
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
         self.failure = ""
-        """Why the newest write that met the disk failed there, "" when it did not."""
+        """Why the newest write that met the disk failed there, or why none is allowed; "" when it did not fail."""
         self.listeners: list[Callable[[], None]] = []
         """Called in the writer's thread after each group, once its callers are answered; must return at once."""
         self._thread = threading.Thread(target=self._run, name="catalog-writer", daemon=True)
@@ -81,6 +83,7 @@ class GroupWriter:
 
         Raises:
             StorageFailed: the disk or the file failed; nothing of the write is stored.
+            OwnershipLost: another server took the catalog over; nothing is stored, now or later.
             Exception: whatever `write` raised; nothing of it is stored.
         """
         loop = asyncio.get_running_loop()
@@ -121,14 +124,17 @@ class GroupWriter:
         """
         last = False
         try:
+            self._owner.refuse_if_lost()
             self._driver.execute("BEGIN IMMEDIATE")
             transaction = WriteTx(self._connection)
+            epoch = self._owner.admit(transaction)
             for job in group:
                 self._run_one(transaction, job)
             if take_more:
                 last = self._take_more(transaction, group)
             transaction.save_numbers()
             self._driver.execute("COMMIT")
+            self._owner.hold(epoch)
             self.failure = _storage_failure(group)
         except _RolledBackError:
             self.failure = _storage_failure(group)
@@ -137,7 +143,8 @@ class GroupWriter:
         except Exception as error:  # noqa: BLE001 (each caller of the group gets it)
             self._roll_back()
             failure = as_storage_failure(error)
-            _log.error("catalog commit failed", writes=len(group), error=str(failure))
+            if not isinstance(error, OwnershipLost):  # that is said once
+                _log.error("catalog commit failed", writes=len(group), error=str(failure))
             for job in group:
                 job.error = job.error or failure
             self.failure = _storage_failure(group)
@@ -185,8 +192,9 @@ class GroupWriter:
 
 
 def _storage_failure(group: Sequence[_Job]) -> str:
-    """Return what the disk refused a write of the group with; other errors are the callers' own."""
-    return next((str(job.error) for job in group if isinstance(job.error, StorageFailed)), "")
+    """Return what the disk or a new owner refused a write of the group with; other errors are the callers' own."""
+    refusals = (StorageFailed, OwnershipLost)
+    return next((str(job.error) for job in group if isinstance(job.error, refusals)), "")
 
 
 def _resolve(group: Sequence[_Job]) -> None:
