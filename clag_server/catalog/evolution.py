@@ -13,7 +13,7 @@ from clag_server.catalog.api import Evolution, FailedTask
 from clag_server.catalog.placements import forget_failures
 from clag_server.catalog.plans import upsert_clusters
 from clag_server.catalog.rows import links_from_json, links_to_json, strings_to_json, to_json
-from clag_server.catalog.schema import ChangeKind, failures, link_targets, memories, memory_history
+from clag_server.catalog.schema import ChangeKind, failures, memories, memory_history
 from clag_server.catalog.sums import Touched, settle
 from clag_server.catalog.transaction import WriteTx, compile_insert
 from clag_server.types.change import HistoryCause
