@@ -87,7 +87,7 @@ def _evolve_one(tx: WriteTx, ns: int, change: Evolution, *, now_ns: int) -> None
         "evolved_tags": None if change.evolved_tags is None else strings_to_json(change.evolved_tags),
         "links": _add_links(tx, ns, change, row.links),
         "confidence": change.confidence,
-        "superseded_by": change.superseded_by,
+        "superseded_by": _still_there(tx, ns, change.superseded_by),
         "annotated_by": None if change.annotated_by is None else int(change.annotated_by),
         "state": None if change.state is None else int(change.state),
     }
@@ -134,6 +134,15 @@ def _add_links(tx: WriteTx, ns: int, change: Evolution, before: str) -> str | No
         [(ns, target, change.key) for target in targets.values()],
     )
     return links_to_json(list(links.values()))
+
+
+def _still_there(tx: WriteTx, ns: int, memory_id: str | None) -> str | None:
+    """Return the id, or None when that memory was deleted since the change was thought of; "" names none."""
+    if not memory_id:
+        return memory_id
+    return tx.connection.scalar(
+        sa.select(memories.c.memory_id).where(memories.c.ns == ns, memories.c.memory_id == memory_id)
+    )
 
 
 def _quarantine(tx: WriteTx, ns: int, key: int, error: str) -> None:
