@@ -80,6 +80,17 @@ class CentroidTable:
         n = len(self._row_of)
         return self._groups[:n].copy(), self._sizes[:n].copy()
 
+    def some(self, numbers: NDArray[np.int64], vector: Vector) -> NDArray[np.float32]:
+        """Return the cosines (n,) of given rows with a unit vector (dim,); KeyError for an unknown number."""
+        rows = np.fromiter((self._row_of[int(n)] for n in numbers), dtype=np.int64, count=len(numbers))
+        cosines: NDArray[np.float32] = self._matrix[rows] @ vector
+        return cosines
+
+    def sizes_of(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (groups (n,), sizes (n,)) of given rows; KeyError for an unknown number."""
+        rows = np.fromiter((self._row_of[int(n)] for n in numbers), dtype=np.int64, count=len(numbers))
+        return self._groups[rows], self._sizes[rows]
+
     def nearest(self, vector: Vector, limit: int) -> list[tuple[int, float]]:
         """Return up to `limit` (number, cosine), best first, ties by number."""
         numbers, cosines = self.scores(vector)

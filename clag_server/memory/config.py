@@ -93,6 +93,9 @@ class RetrieveConfig:
         neighbour_weight: Weight of the previous and the next memory's score in the same episode.
         episode_weight: Weight of the best score in the same episode.
         lexical_limit: Lexical matches that are looked at.
+        exact_episodes: Episodes up to which every one is scored; beyond, those near the query and those with its
+            words. Higher is exact for longer, and slower.
+        near_episodes: Episodes of the nearest clusters that are scored then.
         default_memories: `max_memories` where a query leaves it unset.
         cluster_limit: Clusters listed in the trace, selected ones always.
         max_wait_s: Longest wait for `at_least_as_fresh` where the call has no deadline.
@@ -111,6 +114,8 @@ class RetrieveConfig:
     neighbour_weight: float = 0.2
     episode_weight: float = 0.4
     lexical_limit: int = 2000
+    exact_episodes: int = 16_384
+    near_episodes: int = 4_096
     default_memories: int = 10
     cluster_limit: int = 32
     max_wait_s: float = 10.0

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clag_server.catalog.api import EpisodeMembers, LexicalHits, MatchingKeys
+from clag_server.memory.candidates import candidate_episodes
 from clag_server.memory.centroids import unit
 from clag_server.memory.config import RetrieveConfig
 from clag_server.memory.context import assemble
@@ -103,7 +104,7 @@ class Retrieval:
         query, state = self._query, self._state
         scored = self._score(vector, hits)
         two_stage = query.mode is RetrieveMode.TWO_STAGE
-        total = int(scored.sizes.sum())
+        total = self._total(scored)
         picked = (
             pick_episodes(scored, self._config, total=total, max_clusters=query.max_clusters)
             if two_stage
@@ -177,24 +178,34 @@ class Retrieval:
     def _score(self, vector: Vector, hits: LexicalHits) -> EpisodeScores:
         """Score the episodes that may be picked: of active clusters, holding a permitted memory."""
         cluster_map = self._state.map
-        numbers, cosines = cluster_map.episode_centroids.scores(vector)
-        clusters, sizes = cluster_map.episode_centroids.groups_and_sizes()
-        if self._allowed is not None:
-            sizes = _counted(numbers, self._allowed.episodes)
+        allowed = None if self._allowed is None else self._allowed.episodes
+        found = candidate_episodes(
+            cluster_map, vector, with_words=hits.episodes, permitted=allowed, config=self._config
+        )
+        numbers = found.numbers
+        sizes = found.sizes if allowed is None else _counted(numbers, allowed)
         keep = sizes > 0
         if not self._query.include_archived:
             archived = [n for n, c in cluster_map.clusters.items() if c.state is not ClusterState.ACTIVE]
-            keep &= ~np.isin(clusters, archived)
+            keep &= ~np.isin(found.clusters, archived)
         numbers = numbers[keep]
         permitted = self._permitted(hits.keys)
         return score_episodes(
             numbers,
-            clusters[keep],
+            found.clusters[keep],
             sizes[keep],
-            cosines[keep].astype(np.float64),
+            found.cosines[keep],
             _best(numbers, hits.episodes[permitted], hits.scores[permitted]),
             dense_weight=self._config.dense_weight,
+            floor=found.floor,
         )
+
+    def _total(self, scored: EpisodeScores) -> int:
+        """Return how many memories might be picked: those that a filter leaves, else all of the namespace."""
+        cluster_map = self._state.map
+        if len(cluster_map.episode_centroids) <= self._config.exact_episodes:
+            return int(scored.sizes.sum())
+        return cluster_map.memory_count if self._allowed is None else len(self._allowed.keys)
 
     async def _search(self, vector: Vector, *, everywhere: bool) -> VectorHits | None:
         """Search the nearest partitions, or the whole namespace; None when there is no vector to search with."""

@@ -17,11 +17,16 @@ from clag_server.memory.config import RetrieveConfig
 from clag_server.types.retrieval import ClusterCandidate
 
 
-def min_max(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale to [0, 1]; all zeros where every value is the same, and for an empty array."""
+def min_max(values: NDArray[np.float64], *, floor: float | None = None) -> NDArray[np.float64]:
+    """Scale to [0, 1]; all zeros where every value is the same, and for an empty array.
+
+    `floor` is the least value where that is not among the values.
+    """
     if len(values) == 0:
         return values
     low, high = float(values.min()), float(values.max())
+    if floor is not None:
+        low = min(low, floor)
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
 
@@ -45,10 +50,14 @@ def score_episodes(
     lexical: NDArray[np.float64],
     *,
     dense_weight: float,
+    floor: float | None = None,
 ) -> EpisodeScores:
-    """Score episodes; where no word matches anything, the cosines decide alone."""
+    """Score episodes; where no word matches anything, the cosines decide alone.
+
+    `floor` is the lowest cosine of all episodes where these are a choice of them.
+    """
     weight = dense_weight if lexical.any() else 1.0
-    scores = weight * min_max(cosines) + (1 - weight) * min_max(lexical)
+    scores = weight * min_max(cosines, floor=floor) + (1 - weight) * min_max(lexical)
     return EpisodeScores(episodes, clusters, sizes, cosines, lexical, scores)
 
 
