@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from clag_server.catalog.api_clusters import ClusterEdits
 from clag_server.catalog.api_edits import CatalogEdits
+from clag_server.catalog.api_imports import CatalogImports
 from clag_server.catalog.api_log import CatalogCopies, ChangeLog, OperationStore
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
@@ -212,7 +213,9 @@ class IndexFeed(Protocol):
         """Return the newest op, and the number and digest of the placements at that moment; zeros without any."""
 
 
-class Catalog(IndexFeed, CatalogEdits, ClusterEdits, ChangeLog, OperationStore, CatalogCopies, Protocol):
+class Catalog(
+    IndexFeed, CatalogEdits, ClusterEdits, ChangeLog, OperationStore, CatalogCopies, CatalogImports, Protocol
+):
     """The system of record."""
 
     async def open(self) -> None:

@@ -36,6 +36,7 @@ from clag_server.catalog.ownership import take_over
 from clag_server.catalog.readers import ReaderPool
 from clag_server.catalog.sqlite_clusters import SqliteClusters
 from clag_server.catalog.sqlite_edits import SqliteEdits
+from clag_server.catalog.sqlite_imports import SqliteImports
 from clag_server.catalog.sqlite_log import SqliteLog
 from clag_server.catalog.writer import GroupWriter
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
@@ -46,7 +47,7 @@ from clag_server.types.memory import Memory, MemoryState, NewMemory
 _log = structlog.get_logger(__name__)
 
 
-class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog):
+class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports):
     """`catalog.api.Catalog` in one SQLite file. What each method promises is said there.
 
     Args:

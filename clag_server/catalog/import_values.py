@@ -1,0 +1,111 @@
+"""An imported memory as the columns of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from clag_server.catalog.import_book import CLUSTER, ImportBook
+from clag_server.catalog.rows import (
+    NO_ITEMS,
+    attributes_to_json,
+    links_to_json,
+    routing_to_json,
+    strings_to_json,
+    vector_to_blob,
+)
+from clag_server.types.memory import AnnotationSource, Memory, RoutingDecision
+
+_CONTENT: Final = (
+    "text",
+    "kind",
+    "task",
+    "speaker",
+    "session_id",
+    "tags",
+    "attributes",
+    "importance",
+    "supersedes",
+)
+_TIMES: Final = {"event_time_ns": "event_time", "expire_time_ns": "expire_time"}
+
+
+def memory_row(ns: int, values: Mapping[str, Any], *, revision: int) -> tuple[Any, ...]:
+    """Return the columns of `memories`, in order.
+
+    Args:
+        ns: The namespace.
+        values: The imported memory, and what the import decided on it.
+        revision: Of the write.
+    """
+    memory: Memory = values["memory"]
+    kept = memory if values["keep"] else _bare(memory)
+    embedding = values["embedding"]
+    routing = values["routing"]
+    now_ns = values["now_ns"]
+    return (
+        values["key"], ns, memory.memory_id, int(values["state"]), memory.text, int(memory.kind), memory.task,
+        memory.speaker, memory.session_id, values["position"], strings_to_json(memory.tags),
+        attributes_to_json(memory.attributes), memory.importance, kept.confidence, memory.event_time_ns,
+        memory.create_time_ns, memory.update_time_ns if values["keep"] else now_ns, values["expire_time_ns"],
+        kept.context, strings_to_json(kept.keywords), strings_to_json(kept.evolved_tags), int(kept.annotated_by),
+        links_to_json(kept.links) if kept.links else NO_ITEMS, values["cluster"], values["episode"],
+        values["placement_id"], None if routing is None else routing_to_json(routing),
+        strings_to_json(memory.supersedes), kept.superseded_by, memory.access_count, memory.last_access_time_ns,
+        revision, "", memory.client_embedding and embedding is not None,
+        None if embedding is None else vector_to_blob(embedding),
+    )  # fmt: skip
+
+
+def old_values(before: sa.Row[*tuple[Any, ...]], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what history keeps of a memory that is replaced: client fields that differ, by their names there."""
+    memory: Memory = values["memory"]
+    new = {
+        "text": memory.text,
+        "kind": int(memory.kind),
+        "task": memory.task,
+        "speaker": memory.speaker,
+        "session_id": memory.session_id,
+        "tags": strings_to_json(memory.tags),
+        "attributes": attributes_to_json(memory.attributes),
+        "importance": memory.importance,
+        "supersedes": strings_to_json(memory.supersedes),
+        "event_time_ns": memory.event_time_ns,
+        "expire_time_ns": values["expire_time_ns"],
+    }
+    row = before._mapping  # noqa: SLF001  # SQLAlchemy's public name for it
+    changed = [name for name in (*_CONTENT, *_TIMES) if row[name] != new[name]]
+    return {_TIMES.get(name, name): row[name] for name in changed}
+
+
+def mapped_routing(routing: RoutingDecision | None, numbers: ImportBook) -> RoutingDecision | None:
+    """Return a decision that names our clusters; candidates that were not imported are left out.
+
+    A provisional decision becomes a final one: imported episodes are closed.
+    """
+    if routing is None:
+        return None
+    candidates = tuple(
+        replace(candidate, cluster=number)
+        for candidate in routing.candidates
+        if (number := numbers.get(CLUSTER, f"c{candidate.cluster}")) is not None
+    )
+    vote = None if routing.vote is None else numbers.get(CLUSTER, f"c{routing.vote}")
+    return replace(routing, candidates=candidates, vote=vote, provisional=False)
+
+
+def _bare(memory: Memory) -> Memory:
+    """Return a memory without what organizing made of it."""
+    return replace(
+        memory,
+        confidence=1.0,
+        context="",
+        keywords=(),
+        evolved_tags=(),
+        annotated_by=AnnotationSource.NONE,
+        links=(),
+        superseded_by="",
+    )
