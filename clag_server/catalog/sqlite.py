@@ -38,6 +38,7 @@ from clag_server.catalog.sqlite_clusters import SqliteClusters
 from clag_server.catalog.sqlite_edits import SqliteEdits
 from clag_server.catalog.sqlite_imports import SqliteImports
 from clag_server.catalog.sqlite_log import SqliteLog
+from clag_server.catalog.sqlite_reembed import SqliteReembed
 from clag_server.catalog.writer import GroupWriter
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
@@ -47,7 +48,7 @@ from clag_server.types.memory import Memory, MemoryState, NewMemory
 _log = structlog.get_logger(__name__)
 
 
-class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports):
+class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, SqliteReembed):
     """`catalog.api.Catalog` in one SQLite file. What each method promises is said there.
 
     Args:
