@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Generic, Protocol, TypeVar
 
-from clag_server.catalog.api import Catalog, Namespace
+from clag_server.catalog.api import Namespace
 from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.types.errors import FrameOrder, SequenceGap, WindowExceeded
 from clag_server.types.ingest import (
     Ack,
     AckLevel,
+    AppendResult,
     Disposition,
-    IngestItem,
     ItemOutcome,
     StoredItem,
     StreamPosition,
+    StreamRef,
     StreamTotals,
 )
 from clag_server.types.memory import MemoryState, NewMemory
@@ -28,8 +30,23 @@ from clag_server.types.memory import MemoryState, NewMemory
 _RESULTS_PER_ACK = 1024
 
 
-class StreamSession:
-    """Implements `memory.service.IngestSession`."""
+Item = TypeVar("Item", contravariant=True)
+
+
+class StreamStore(Protocol[Item]):
+    """Where a stream's items go: the catalog, or what stands before it."""
+
+    async def append(
+        self, ns: int, items: Sequence[Item], *, first_seq: int, stream: StreamRef | None, now_ns: int
+    ) -> AppendResult:
+        """Store items and move the watermark; see `catalog.api.Catalog.append`."""
+
+    async def finish_stream(self, ns: int, ref: StreamRef, *, last_seq: int) -> StreamPosition:
+        """Check the end; see `catalog.api.Catalog.finish_stream`."""
+
+
+class StreamSession(Generic[Item]):
+    """Implements `memory.service.IngestSession`, for memories and for imported rows."""
 
     def __init__(
         self,
@@ -38,7 +55,7 @@ class StreamSession:
         position: StreamPosition,
         level: AckLevel,
         window_items: int,
-        catalog: Catalog,
+        catalog: StreamStore[Item],
         hub: ProgressHub,
         on_stored: Callable[[Sequence[int]], None],
         on_finish: Callable[[frozenset[str]], None],
@@ -79,7 +96,7 @@ class StreamSession:
         """The credit window: items that may be sent but not acknowledged."""
         return self._window
 
-    async def append(self, first_seq: int, items: Sequence[IngestItem]) -> None:
+    async def append(self, first_seq: int, items: Sequence[Item]) -> None:
         """Commit items; see `IngestSession.append`."""
         if self._finished:
             raise FrameOrder("a batch came after finish")

@@ -24,7 +24,7 @@ from clag_server.memory.service import ClusterView, Created, StoreStats, SystemS
 from clag_server.types.cluster import ClusterState
 from clag_server.types.errors import FieldViolation, InvalidField, NotFound
 from clag_server.types.filters import Filter
-from clag_server.types.ingest import AckLevel, Disposition, IngestStages
+from clag_server.types.ingest import AckLevel, Disposition, IngestItem, IngestStages
 from clag_server.types.memory import Memory, MemoryState, NewMemory
 from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 from clag_server.vectors.api import VectorIndex
@@ -100,7 +100,7 @@ class MemorySystem:
     # --- storing
     async def open_ingest(
         self, namespace: str, stream_id: str, *, level: AckLevel, stages: IngestStages
-    ) -> StreamSession:
+    ) -> StreamSession[IngestItem]:
         """Open or resume a stream; the namespace is created where settings allow."""
         if stages is IngestStages.STORE_ONLY and level > AckLevel.DURABLE:
             raise InvalidField(FieldViolation("open.ack_level", "stages STORE_ONLY acknowledges DURABLE only"))
