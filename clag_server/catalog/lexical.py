@@ -20,6 +20,9 @@ from clag_server.catalog.transaction import WriteTx
 MAX_QUERY_TOKENS: Final = 256
 """Distinct tokens of a query that are looked up, the first ones. A 32 KiB text has about 5,000."""
 
+MAX_POSTINGS: Final = 20_000
+"""Memories that one search scores, about 1 us each. A query whose words are in more is searched by its rarest."""
+
 _TOKENIZE: Final = "unicode61 remove_diacritics 0 categories ''L* M* N* P* S* C*''"
 
 
@@ -47,19 +50,50 @@ def remove(tx: WriteTx, ns: int, keys: Iterable[int]) -> None:
     tx.executemany(f"DELETE FROM {_name(ns)} WHERE rowid = ?", [(key,) for key in keys])  # noqa: S608
 
 
-def search(connection: sa.Connection, ns: int, tokens: Sequence[str], *, limit: int) -> LexicalHits:
+def search(
+    connection: sa.Connection, ns: int, tokens: Sequence[str], *, limit: int, postings: int = MAX_POSTINGS
+) -> LexicalHits:
     """Return the memories that hold any of the tokens, by BM25 (k1 1.2, b 0.75, FTS5's own), ties by key.
 
-    A namespace that was deleted meanwhile holds none.
+    In a namespace so large that the tokens are in more than `postings` memories, the rarest of them are searched,
+    as many as stay within; a single token that is in more is looked for among its newest memories. A namespace that
+    was deleted meanwhile holds none.
     """
-    query = " OR ".join(_quoted(token) for token in _distinct(tokens))
-    there = query and connection.scalar(sa.select(namespaces.c.ns).where(namespaces.c.ns == ns)) is not None
-    rows = connection.execute(_search_statement(ns), {"query": query, "limit": limit}).all() if there else []
+    wanted: Sequence[str] = _distinct(tokens)
+    placed = connection.scalar(sa.select(namespaces.c.placed).where(namespaces.c.ns == ns)) if wanted else None
+    rows: Sequence[sa.Row[tuple[int, int, float]]] = ()
+    if placed is not None:
+        after = -1
+        if placed > postings:
+            wanted, after = _affordable(connection, ns, wanted, postings)
+        query = " OR ".join(_quoted(token) for token in wanted)
+        rows = connection.execute(_search_statement(ns), {"query": query, "limit": limit, "after": after}).all()
     return LexicalHits(
         keys=np.fromiter((row.key for row in rows), dtype=np.int64, count=len(rows)),
         episodes=np.fromiter((row.episode for row in rows), dtype=np.int64, count=len(rows)),
         scores=np.fromiter((-row.score for row in rows), dtype=np.float64, count=len(rows)),
     )
+
+
+def _affordable(
+    connection: sa.Connection, ns: int, tokens: Sequence[str], postings: int
+) -> tuple[Sequence[str], int]:
+    """Return the rarest tokens that are in `postings` memories together, and the key to search after."""
+    table, matches = _table(ns)
+    some = sa.select(sa.literal(1)).select_from(table).where(matches).limit(postings + 1).subquery()
+    count = sa.select(sa.func.count()).select_from(some)
+    found = [(connection.scalar(count, {"query": _quoted(token)}) or 0, token) for token in tokens]
+    chosen: list[str] = []
+    total = 0
+    for number, token in sorted(found, key=lambda pair: pair[0]):
+        if chosen and total + number > postings:
+            break
+        chosen.append(token)
+        total += number
+    if total <= postings:
+        return [token for token in tokens if token in chosen], -1
+    newest = sa.select(table.c.rowid).where(matches).order_by(table.c.rowid.desc()).limit(1).offset(postings)
+    return chosen, connection.scalar(newest, {"query": _quoted(chosen[0])}) or -1
 
 
 def document_frequency(connection: sa.Connection, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
@@ -79,7 +113,10 @@ def _search_statement(ns: int) -> sa.Select[tuple[int, int, float]]:
     table, matches = _table(ns)
     score = sa.func.bm25(sa.literal_column(table.name), type_=sa.Double).label("score")
     limit = sa.bindparam("limit", type_=sa.Integer)
-    best = sa.select(table.c.rowid, score).where(matches).order_by(score, table.c.rowid).limit(limit).subquery()
+    newer = table.c.rowid > sa.bindparam("after", type_=sa.BigInteger)
+    best = (
+        sa.select(table.c.rowid, score).where(matches, newer).order_by(score, table.c.rowid).limit(limit).subquery()
+    )
     return (
         sa.select(memories.c.key, memories.c.episode, best.c.score)
         .join_from(best, memories, memories.c.key == best.c.rowid)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clag_server.catalog import lexical
 from clag_server.catalog.api import Catalog
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.types.cluster import PlacementPlan
@@ -75,6 +76,21 @@ async def test_better_matches_come_first_and_ties_by_key(catalog: Catalog, ns: i
     assert hits.episodes.tolist() == [1] * 4
     assert hits.scores[0] > 0
     assert (await catalog.lexical(ns, ["b", "a"], limit=2)).keys.tolist() == hits.keys.tolist()[:2]
+
+
+async def test_a_search_that_would_read_too_much_goes_by_the_rarest_words(catalog: SqliteCatalog, ns: int) -> None:
+    keys = await indexed(catalog, ns, ["common"] * 30 + ["rare common", "often common"] + ["often"] * 4)
+
+    async def found(tokens: list[str], postings: int) -> list[int]:
+        hits = await catalog._read(lambda c: lexical.search(c, ns, tokens, limit=99, postings=postings))
+        return sorted(hits.keys.tolist())
+
+    assert await found(["common", "rare", "often"], 1_000) == keys
+    assert await found(["common", "rare", "often"], 6) == keys[30:]
+    assert await found(["common", "rare", "often"], 5) == [keys[30]]
+    assert await found(["common", "rare", "unheard"], 5) == [keys[30]]
+    newest_with_common = keys[:32][-5:]
+    assert await found(["common"], 5) == newest_with_common
 
 
 async def test_words_of_one_namespace_are_not_found_in_another(catalog: Catalog, ns: int) -> None:
