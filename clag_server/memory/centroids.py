@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from clag_server.types.memory import Vector
 
+_NO_LENGTH = 1e-12
+"""Vectors not longer than this have no direction."""
+
 
 def unit(vector: Vector) -> Vector:
     """Return the vector divided by its length (a zero vector stays zero)."""
     length = float(np.linalg.norm(vector))
-    return (vector / length).astype(np.float32) if length > 1e-12 else np.zeros_like(vector)
+    return (vector / length).astype(np.float32) if length > _NO_LENGTH else np.zeros_like(vector)
 
 
 class CentroidTable:
@@ -50,6 +55,26 @@ class CentroidTable:
         self._matrix[row] = unit(vector_sum)
         self._groups[row] = group
         self._sizes[row] = size
+
+    def fill(
+        self,
+        numbers: Sequence[int],
+        sums: NDArray[np.float32],
+        *,
+        groups: Sequence[int] | None = None,
+        sizes: Sequence[int] | None = None,
+    ) -> None:
+        """Set an empty table from sums of vectors (n, dim) at once; the same as `put` for each, in order."""
+        rows = len(numbers)
+        room = max(64, 1 << (rows - 1).bit_length() if rows else 0)
+        self._matrix = np.zeros((room, self._dim), dtype=np.float32)
+        self._numbers, self._groups, self._sizes = (np.zeros(room, dtype=np.int64) for _ in range(3))
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True) if rows else np.zeros((0, 1), dtype=np.float32)
+        np.divide(sums, lengths, out=self._matrix[:rows], where=lengths > _NO_LENGTH)
+        self._numbers[:rows] = numbers
+        self._groups[:rows] = 0 if groups is None else groups
+        self._sizes[:rows] = 0 if sizes is None else sizes
+        self._row_of = {number: row for row, number in enumerate(numbers)}
 
     def remove(self, number: int) -> None:
         """Forget `number`; unknown numbers are ignored. The last row takes its place."""

@@ -50,8 +50,7 @@ class ClusterMap:
         self._next_cluster = next_cluster
         for cluster in clusters:
             self.put_cluster(cluster)
-        for episode in episodes:
-            self.put_episode(episode)
+        self._fill_episodes(list(episodes))
 
     @property
     def next_numbers(self) -> tuple[int, int]:
@@ -118,6 +117,28 @@ class ClusterMap:
         elif self.open_episodes.get(episode.session_id) == episode.episode:
             del self.open_episodes[episode.session_id]
         self._next_episode = max(self._next_episode, episode.episode + 1)
+
+    def _fill_episodes(self, episodes: Sequence[Episode]) -> None:
+        """Set the episodes of a fresh map: as `put_episode` for each, a hundred times faster for many."""
+        sums = (
+            np.stack([episode.vector_sum for episode in episodes])
+            if episodes
+            else np.zeros((0, self.dim), dtype=np.float32)
+        )
+        self._memory_sum += sums.sum(axis=0)
+        self.episode_centroids.fill(
+            [episode.episode for episode in episodes],
+            sums,
+            groups=[episode.cluster for episode in episodes],
+            sizes=[episode.memory_count for episode in episodes],
+        )
+        for episode in episodes:
+            self.memory_count += episode.memory_count
+            self.episodes[episode.episode] = episode
+            self.cluster_episodes.setdefault(episode.cluster, set()).add(episode.episode)
+            if episode.open:
+                self.open_episodes[episode.session_id] = episode.episode
+            self._next_episode = max(self._next_episode, episode.episode + 1)
 
     def put_cluster(self, cluster: Cluster) -> None:
         """Set a cluster as it now is."""

@@ -18,6 +18,8 @@ class IngestConfig:
         max_attempts: Failed attempts at one stage after which a memory is quarantined.
         retry_base_s: Pause after a failed attempt at one memory.
         auto_create_namespaces: Whether the first ingest creates its namespace.
+        max_namespaces: Namespaces that the server takes; 0 sets no limit.
+        expiry_sweep_s: Longest time until a memory that expired is deleted (it is not retrieved at once).
         pipeline: False only stores: nothing is embedded or organized until a start with True (maintenance, and
             the measurement of the contract path).
     """
@@ -29,6 +31,8 @@ class IngestConfig:
     max_attempts: int = 5
     retry_base_s: float = 0.5
     auto_create_namespaces: bool = True
+    max_namespaces: int = 10_000
+    expiry_sweep_s: float = 30.0
     pipeline: bool = True
 
 
@@ -114,7 +118,7 @@ class RetrieveConfig:
     neighbour_weight: float = 0.2
     episode_weight: float = 0.4
     lexical_limit: int = 2000
-    exact_episodes: int = 16_384
+    exact_episodes: int = 8_192
     near_episodes: int = 4_096
     default_memories: int = 10
     cluster_limit: int = 32

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
 from clag_server.memory.cluster_map import ClusterMap
@@ -14,7 +14,7 @@ from clag_server.memory.counters import Counters, Outcome
 from clag_server.memory.placing import Placer
 from clag_server.memory.profiles import blank
 from clag_server.types.cluster import PlacementPlan
-from clag_server.types.errors import EmbedderMismatch
+from clag_server.types.errors import EmbedderMismatch, Overloaded
 from clag_server.vectors.api import VectorIndex
 
 
@@ -42,6 +42,13 @@ class NamespaceState:
         self.map = ClusterMap(namespace.embedder.dim, (), ())
         self.last_seen: dict[str, float] = {}
         """Session -> monotonic seconds of its last placement, for closing idle episodes."""
+        self.retired = False
+        """Set when the namespace was changed as a whole: this view of it is of the past."""
+        self._readers = 0
+        self._unread = asyncio.Event()
+        self._unread.set()
+        self.batch_s = 0.0
+        """How long the last batch of a delete held the lock, in seconds."""
         self.edited: dict[int, int] | None = None
         """Key -> revision of what clients changed or removed while a batch is embedded; None between batches.
 
@@ -58,8 +65,14 @@ class NamespaceState:
         numbers = await self.catalog.get_namespace(self.namespace.name)
         episodes = await self.catalog.episodes(self.ns)
         clusters = await self.catalog.clusters(self.ns)
-        self.map = ClusterMap(
-            self.dim, episodes, clusters, next_episode=numbers.next_episode, next_cluster=numbers.next_cluster
+        # A second's work for a million memories: beside the loop.
+        self.map = await asyncio.to_thread(
+            ClusterMap,
+            self.dim,
+            episodes,
+            clusters,
+            next_episode=numbers.next_episode,
+            next_cluster=numbers.next_cluster,
         )
         now = time.monotonic()
         self.last_seen = dict.fromkeys(self.map.open_episodes, now)
@@ -77,10 +90,36 @@ class NamespaceState:
                 dim=embedder.dim,
             )
 
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """Count a reader of the map and the vectors while the block runs."""
+        self._readers += 1
+        self._unread.clear()
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._unread.set()
+
+    async def unread(self, timeout_s: float) -> None:
+        """Wait until nobody reads, but not longer than `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._unread.wait()
+
+    @asynccontextmanager
+    async def editing(self) -> AsyncIterator[None]:
+        """Hold the lock; raises Overloaded, for a retry, where the namespace was changed as a whole meanwhile."""
+        async with self.lock:
+            if self.retired:
+                raise Overloaded(f'namespace "{self.namespace.name}"')
+            yield
+
     @asynccontextmanager
     async def placing(self) -> AsyncIterator[Placer]:
         """Give a Placer under the lock; leaving commits its plan, or reloads the map when that fails."""
-        async with self.lock:
+        async with self.editing():
             placer = Placer(self.map, self.organize, now_ns=self.now_ns())
             try:
                 yield placer
