@@ -134,10 +134,8 @@ def _difference(row: sa.Row[*tuple[Any, ...]], after: NewMemory, fields: frozens
     values = {name: value for name, value in values.items() if value != before[name]}
     changed = set(values)
     embedding = _embedding(row, after, fields, changed)
-    if _EMBEDDING in fields and embedding != (
-        row.embedding if row.client_embedding else None,
-        row.client_embedding,
-    ):
+    asked = _EMBEDDING in fields and (after.embedding is not None or row.client_embedding)
+    if asked and embedding != (row.embedding, row.client_embedding):
         changed.add(_EMBEDDING)
     if changed & _PLACE:
         values["embedding"], values["client_embedding"] = embedding

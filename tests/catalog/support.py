@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
-from clag_server.types.cluster import Cluster, ClusterState, Episode, Placement
+from clag_server.types.cluster import Cluster, ClusterState, Episode, Placement, PlacementPlan
 from clag_server.types.filters import Comparison, Filter, FilterField, Operator
 from clag_server.types.ingest import StoredItem
 from clag_server.types.memory import (
@@ -132,6 +132,28 @@ async def store_keys(catalog: Catalog, ns: int, count: int, *, prefix: str = "m"
     """Store `count` memories in session "s" and return their keys."""
     items = [NewMemory(text=f"note {i}", memory_id=f"{prefix}-{i}", session_id="s") for i in range(count)]
     return [item.key for item in await store(catalog, ns, items) if item.key is not None]
+
+
+async def organized(catalog: Catalog, ns: int) -> list[int]:
+    """Place nine memories: episodes 1 (keys 0-2) and 2 (3-5) closed in cluster 1, 3 (6-8) open in cluster 2."""
+    keys = await store_keys(catalog, ns, 9)
+    vectors = [[unit(key) for key in keys[i : i + 3]] for i in (0, 3, 6)]
+    plan = PlacementPlan(
+        clusters=[
+            cluster(1, count=6, centroids=[centroid(v) for v in vectors[:2]]),
+            cluster(2, count=3),
+        ],
+        episodes=[
+            episode(1, 1, vectors[0]),
+            episode(2, 1, vectors[1]),
+            episode(3, 2, vectors[2], is_open=True),
+        ],
+        placements=[
+            placement(key, 1 if i < 6 else 2, i // 3 + 1, lexical=f"note n{i}") for i, key in enumerate(keys)
+        ],
+    )
+    await catalog.apply_plan(ns, plan, now_ns=NOW)
+    return keys
 
 
 @dataclass(frozen=True, slots=True)

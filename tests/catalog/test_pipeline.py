@@ -107,11 +107,11 @@ async def test_evolution_of_a_memory_that_left_the_cluster_changes_nothing(catal
     assert await catalog.memory(ns, "m-0") == before
 
 
-async def test_history_keeps_the_old_values_and_the_cause(catalog: Catalog, ns: int, tmp_path: Path) -> None:
+async def test_history_keeps_the_old_values_and_the_cause(catalog: Catalog, ns: int, database_file: Path) -> None:
     keys = await placed(catalog, ns, 2)
     for context in ("first", "second"):
         await catalog.evolve(ns, [Evolution(keys[0], 1, keys[1], context=context)], now_ns=NOW)
-    with sqlite3.connect(tmp_path / "data" / "catalog.db") as connection:
+    with sqlite3.connect(database_file) as connection:
         rows = connection.execute("SELECT key, cause, old FROM memory_history ORDER BY revision").fetchall()
     connection.close()
     assert [(key, cause, json.loads(old)) for key, cause, old in rows] == [

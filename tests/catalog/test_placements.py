@@ -17,31 +17,8 @@ from tests.catalog.conftest import Reopen
 NOW = support.NOW
 
 
-async def organized(catalog: Catalog, ns: int) -> list[int]:
-    """Place nine memories: episodes 1 (keys 0-2) and 2 (3-5) closed in cluster 1, 3 (6-8) open in cluster 2."""
-    keys = await support.store_keys(catalog, ns, 9)
-    vectors = [[support.unit(key) for key in keys[i : i + 3]] for i in (0, 3, 6)]
-    plan = PlacementPlan(
-        clusters=[
-            support.cluster(1, count=6, centroids=[support.centroid(v) for v in vectors[:2]]),
-            support.cluster(2, count=3),
-        ],
-        episodes=[
-            support.episode(1, 1, vectors[0]),
-            support.episode(2, 1, vectors[1]),
-            support.episode(3, 2, vectors[2], is_open=True),
-        ],
-        placements=[
-            support.placement(key, 1 if i < 6 else 2, i // 3 + 1, lexical=f"note n{i}")
-            for i, key in enumerate(keys)
-        ],
-    )
-    await catalog.apply_plan(ns, plan, now_ns=NOW)
-    return keys
-
-
 async def test_a_plan_places_memories_once_and_tells_the_index(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     await support.assert_consistent(catalog, ns)
     first = await catalog.memory(ns, "m-0", embedding=True)
     assert (first.cluster, first.episode, first.state) == (1, 1, MemoryState.EMBEDDED)
@@ -54,7 +31,7 @@ async def test_a_plan_places_memories_once_and_tells_the_index(catalog: Catalog,
 async def test_clusters_and_episodes_come_back_as_they_were_written(reopen: Reopen) -> None:
     catalog = await reopen()
     ns = (await support.namespace(catalog)).ns
-    await organized(catalog, ns)
+    await support.organized(catalog, ns)
     before = await catalog.clusters(ns), await catalog.episodes(ns)
     catalog = await reopen()
     after = await catalog.clusters(ns), await catalog.episodes(ns)
@@ -65,7 +42,7 @@ async def test_clusters_and_episodes_come_back_as_they_were_written(reopen: Reop
 
 
 async def test_members_come_by_episode_and_position_or_in_the_order_asked(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     (unplaced,) = await support.store_keys(catalog, ns, 1, prefix="later")
     members = await catalog.episode_members(ns, [3, 1])
     assert members.keys.tolist() == keys[0:3] + keys[6:9]
@@ -79,7 +56,7 @@ async def test_members_come_by_episode_and_position_or_in_the_order_asked(catalo
 
 
 async def test_a_moved_episode_is_in_its_new_cluster_only(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     before = {op.placement_id for op in await catalog.current_placements(ns, after=0, limit=100)}
     vectors = [support.unit(key) for key in keys]
     plan = PlacementPlan(
@@ -100,7 +77,7 @@ async def test_a_moved_episode_is_in_its_new_cluster_only(catalog: Catalog, ns: 
 
 
 async def test_an_episode_that_stays_is_routed_without_a_new_placement(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     head = await catalog.index_head(ns)
     stays = PlacementPlan(routed_episodes=[Move(1, 1, support.routing())], moves=[Move(2, 1, support.routing())])
     await catalog.apply_plan(ns, stays, now_ns=NOW)
@@ -113,7 +90,7 @@ async def test_an_episode_that_stays_is_routed_without_a_new_placement(catalog: 
 async def test_a_vote_that_comes_when_memories_are_routed_already_is_recorded_with_them(
     catalog: Catalog, ns: int
 ) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     voted = replace(support.routing(), vote=1)
     for decision in (support.routing(), voted):
         plan = PlacementPlan(routed_episodes=[Move(1, 1, decision)])
@@ -123,7 +100,7 @@ async def test_a_vote_that_comes_when_memories_are_routed_already_is_recorded_wi
 
 
 async def test_a_memory_placed_again_has_one_placement_and_its_new_words_only(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     again = support.placement(keys[0], 2, 3, lexical="blue", seed=99)
     await catalog.apply_plan(ns, PlacementPlan(placements=[again]), now_ns=NOW)
     await support.assert_consistent(catalog, ns)
@@ -133,7 +110,7 @@ async def test_a_memory_placed_again_has_one_placement_and_its_new_words_only(ca
 
 
 async def test_an_outdated_put_has_no_vector(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     await catalog.delete(ns, "m-0", etag="", now_ns=NOW)
     ops = await catalog.read_index_ops(ns, after=0, limit=100)
     (put,) = [op for op in ops if op.put and op.placement_id == ops[-1].placement_id]
@@ -157,7 +134,7 @@ async def test_a_memory_deleted_before_its_plan_is_skipped_and_counts_stay_true(
 
 
 async def test_a_plan_that_would_lose_memories_changes_nothing(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     before = await catalog.revision()
     for plan in (
         PlacementPlan(removed_clusters=[1]),
@@ -173,7 +150,7 @@ async def test_a_plan_that_would_lose_memories_changes_nothing(catalog: Catalog,
 
 
 async def test_an_emptied_cluster_can_be_removed(catalog: Catalog, ns: int) -> None:
-    await organized(catalog, ns)
+    await support.organized(catalog, ns)
     plan = PlacementPlan(moves=[Move(3, 1, support.routing())], removed_clusters=[2])
     await catalog.apply_plan(ns, plan, now_ns=NOW)
     assert [cluster.cluster for cluster in await catalog.clusters(ns)] == [1]
@@ -181,7 +158,7 @@ async def test_an_emptied_cluster_can_be_removed(catalog: Catalog, ns: int) -> N
 
 
 async def test_a_deleted_memory_is_gone_everywhere(catalog: Catalog, ns: int) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     link = Link("m-1", LinkKind.CAUSAL, "because", 0.5)
     kept = Link("m-2", LinkKind.SIMILAR, "alike", 0.25)
     await catalog.evolve(ns, [Evolution(keys[0], 1, keys[0], add_links=(link, kept))], now_ns=NOW)
@@ -208,7 +185,7 @@ def with_representatives(cluster: Cluster, keys: list[int]) -> Cluster:
 
 
 async def test_deleting_all_memories_leaves_no_closed_episode(catalog: Catalog, ns: int) -> None:
-    await organized(catalog, ns)
+    await support.organized(catalog, ns)
     for i in range(9):
         await catalog.delete(ns, f"m-{i}", etag="", now_ns=NOW)
         await support.assert_consistent(catalog, ns)
@@ -230,7 +207,7 @@ async def test_a_delete_with_an_old_etag_deletes_nothing(catalog: Catalog, ns: i
 async def test_numbers_are_never_given_out_twice(reopen: Reopen) -> None:
     catalog = await reopen()
     ns = (await support.namespace(catalog)).ns
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     used = {op.placement_id for op in await catalog.current_placements(ns, after=0, limit=100)}
     for i in range(9):
         await catalog.delete(ns, f"m-{i}", etag="", now_ns=NOW)
@@ -239,7 +216,7 @@ async def test_numbers_are_never_given_out_twice(reopen: Reopen) -> None:
     assert await catalog.read_index_ops(ns, after=0, limit=10) == []
     catalog = await reopen()
     assert await catalog.index_head(ns) == (head, 0, 0)
-    again = await organized(catalog, ns)
+    again = await support.organized(catalog, ns)
     assert min(again) > max(keys)
     new = {op.placement_id for op in await catalog.current_placements(ns, after=0, limit=100)}
     assert min(new) > max(used)
@@ -247,7 +224,7 @@ async def test_numbers_are_never_given_out_twice(reopen: Reopen) -> None:
 
 
 async def test_placements_are_paged_by_id(catalog: Catalog, ns: int) -> None:
-    await organized(catalog, ns)
+    await support.organized(catalog, ns)
     whole = await catalog.current_placements(ns, after=0, limit=100)
     ids = [op.placement_id for op in whole]
     assert ids == sorted(ids)
@@ -260,7 +237,7 @@ async def test_a_number_of_a_removed_cluster_or_episode_is_never_the_next_one(re
     catalog = await reopen()
     namespace = await support.namespace(catalog)
     assert (namespace.next_cluster, namespace.next_episode) == (1, 1)
-    await organized(catalog, namespace.ns)
+    await support.organized(catalog, namespace.ns)
     await catalog.put_clusters(namespace.ns, [support.cluster(9, count=0)])
     await catalog.apply_plan(namespace.ns, PlacementPlan(removed_clusters=[9]), now_ns=NOW)
     for number in (6, 7, 8):  # the whole of episode 3, then the episode itself
@@ -276,7 +253,7 @@ async def test_a_number_of_a_removed_cluster_or_episode_is_never_the_next_one(re
 async def test_statistics_count_what_is_open_archived_and_deleted_and_name_who_waits(
     catalog: Catalog, ns: int
 ) -> None:
-    keys = await organized(catalog, ns)
+    keys = await support.organized(catalog, ns)
     archived = replace(support.cluster(3, count=0), state=ClusterState.ARCHIVED)
     await catalog.put_clusters(ns, [archived])
     await catalog.delete(ns, "m-0", etag="", now_ns=NOW)

@@ -201,12 +201,12 @@ async def test_a_namespace_keeps_the_embedder_it_was_made_with(reopen: Reopen) -
     assert [namespace.name for namespace in await catalog.list_namespaces()] == ["robot"]
 
 
-async def test_only_the_owner_may_read_the_files(catalog: Catalog, ns: int, tmp_path: Path) -> None:
+async def test_only_the_owner_may_read_the_files(catalog: Catalog, ns: int, database_file: Path) -> None:
     await support.store_keys(catalog, ns, 1)
-    files = sorted((tmp_path / "data").iterdir())
+    files = sorted(database_file.parent.iterdir())
     assert "catalog.db-wal" in {file.name for file in files}
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    assert stat.S_IMODE(database_file.parent.stat().st_mode) == 0o700
 
 
 async def test_a_closed_catalog_says_so(tmp_path: Path) -> None:
