@@ -25,7 +25,7 @@ setup: $(STAMP) ## Make the virtual environment
 $(STAMP): pyproject.toml constraints.txt clients/python/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt $(UV_FLAGS) --editable . --group dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt $(UV_FLAGS) --editable . --group dev --group milvus-server
 	touch $(STAMP)
 
 models: setup ## Put the default models into the model cache
@@ -56,7 +56,7 @@ bench: setup models ## Measure ingest and retrieval
 
 constraints: setup ## Choose newer versions of everything
 	$(BIN)/uv pip compile --quiet --upgrade --no-header --no-annotate \
-		--python-version 3.11 --no-emit-package clag-client --group dev --output-file constraints.txt pyproject.toml
+		--python-version 3.11 --no-emit-package clag-client --group dev --group milvus-server --output-file constraints.txt pyproject.toml
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis third_party

@@ -41,9 +41,20 @@ from clag_server.ops.errors import ModelsMissing, StartRefused, UnusableFile
 from clag_server.ops.logging import configure_logging
 from clag_server.ops.signals import StopSignals, stop_signals
 from clag_server.ops.tokens import read_token
-from clag_server.settings import LogFormat, LogSettings, ModelSettings, Settings, SettingsError, load, models_config
+from clag_server.settings import (
+    IndexSettings,
+    LogFormat,
+    LogSettings,
+    ModelSettings,
+    Settings,
+    SettingsError,
+    load,
+    models_config,
+)
 from clag_server.types.errors import StorageFailed
+from clag_server.vectors.address import MilvusServer
 from clag_server.vectors.index import MilvusIndex
+from clag_server.vectors.settings import IndexSettings as IndexTuning
 
 __all__ = ["EXIT_SETTINGS", "EXIT_STORAGE", "main", "models_config", "run", "serve"]
 
@@ -249,12 +260,11 @@ def _built_models(settings: ModelSettings) -> ModelHost:
 
 def _memory_system(settings: Settings, catalog: Catalog, models: ModelHost) -> MemorySystem:
     data_dir = settings.storage.data_dir
-    token_file = settings.index.token_file
     index = MilvusIndex(
         catalog,
         data_dir,
-        uri=settings.index.uri or None,
-        token=None if token_file is None else read_token(token_file, setting="index.token_file"),
+        server=_milvus_server(settings.index),
+        settings=IndexTuning(verify=settings.index.verify == "open"),
     )
     return MemorySystem(
         catalog=catalog,
@@ -265,6 +275,15 @@ def _memory_system(settings: Settings, catalog: Catalog, models: ModelHost) -> M
         retrieve=settings.retrieve,
         bytes_on_disk=lambda: directory_bytes(data_dir),
     )
+
+
+def _milvus_server(settings: IndexSettings) -> MilvusServer | None:
+    """Return the Milvus server that is set, None for the embedded one. Raises UnusableFile for its token file."""
+    if not settings.uri:
+        return None
+    token_file = settings.token_file
+    token = "" if token_file is None else read_token(token_file, setting="index.token_file", min_chars=1)
+    return MilvusServer(settings.uri, token, settings.ca_file)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from clag_server.settings_sources import (
     flatten,
     read_layers,
 )
+from clag_server.vectors.address import check_uri
 
 __all__ = [
     "Effective",
@@ -219,11 +220,23 @@ class IndexSettings(_Section):
 
     Attributes:
         uri: Address of a Milvus server; "" runs the embedded one.
-        token_file: File with the Milvus token.
+        token_file: File (0600) with the Milvus token, "user:password" or an API key.
+        ca_file: PEM certificates of the authorities that sign the server's certificate, where the system's do not.
+        verify: When the index is read through and compared with the catalog: each time it is "open"ed, or "never".
     """
 
     uri: str = ""
     token_file: _OptionalPath = None
+    ca_file: _OptionalPath = None
+    verify: Literal["open", "never"] = "open"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.uri and (self.token_file is not None or self.ca_file is not None):
+            raise ValueError("index.token_file and index.ca_file need index.uri: the embedded index takes neither")
+        if self.uri:
+            check_uri(self.uri, token=self.token_file is not None, ca_file=self.ca_file is not None)
+        return self
 
 
 class LogSettings(_Section):

@@ -17,8 +17,8 @@ MIN_TOKEN_CHARS = 16
 _TOKEN_BYTES = 32
 
 
-def read_token(path: Path, *, setting: str) -> str:
-    """Read a token: the file's first line.
+def read_token(path: Path, *, setting: str, min_chars: int = MIN_TOKEN_CHARS) -> str:
+    """Read a token: the file's first line. `min_chars` is less for tokens that others give out.
 
     Raises:
         UnusableFile: The file cannot be read, others can read it, or the token is empty, short or no ASCII.
@@ -30,9 +30,9 @@ def read_token(path: Path, *, setting: str) -> str:
         raise UnusableFile(f"{setting}: cannot read {path}: {error}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UnusableFile(f"{setting}: {path} is open to others (mode {stat.S_IMODE(mode):04o}); make it 0600")
-    if len(token) < MIN_TOKEN_CHARS or not token.isascii() or any(character.isspace() for character in token):
+    if len(token) < min_chars or not token.isascii() or any(character.isspace() for character in token):
         raise UnusableFile(
-            f"{setting}: {path} must hold one token of at least {MIN_TOKEN_CHARS} ASCII characters without spaces"
+            f"{setting}: {path} must hold one token of at least {min_chars} ASCII characters without spaces"
         )
     return token
 

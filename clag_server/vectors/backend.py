@@ -19,10 +19,12 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from clag_server.catalog.api import IndexFeed
 from clag_server.children import ChildState, ChildStatus, Launch, SupervisedProcess
+from clag_server.vectors.address import MilvusServer
 from clag_server.vectors.errors import BackendAwayError, BackendFaultError
 from clag_server.vectors.milvus import Flavor, MilvusConnection, preload
-from clag_server.vectors.partitions import collection_name
+from clag_server.vectors.partitions import collection_name, owner_mark
 from clag_server.vectors.settings import IndexSettings
 
 __all__ = ["MilvusBackend", "Session"]
@@ -50,8 +52,8 @@ class MilvusBackend:
 
     Args:
         folder: `<data>/index`, ours alone.
-        uri: A Milvus server; None runs the child.
-        token: Token for the server.
+        feed: The catalog, open before `start`: its name keeps its collections on a server apart from others'.
+        server: A Milvus server; None runs the child.
         settings: Timeouts.
         on_change: Called on the event loop after a session came or went.
     """
@@ -60,15 +62,15 @@ class MilvusBackend:
         self,
         folder: Path,
         *,
-        uri: str | None,
-        token: str | None,
+        feed: IndexFeed,
+        server: MilvusServer | None,
         settings: IndexSettings,
         on_change: Callable[[], None],
     ) -> None:
-        self.flavor = Flavor.SERVER if uri else Flavor.LITE
+        self.flavor = Flavor.SERVER if server else Flavor.LITE
         self._folder = folder
-        self._uri = uri
-        self._token = token
+        self._feed = feed
+        self._server = server
         self._settings = settings
         self._on_change = on_change
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="clag-index-read")
@@ -97,8 +99,9 @@ class MilvusBackend:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Beside the child's start, not after it.
         self._writers.submit(preload)
-        if self._uri is not None:
-            self._connecting = asyncio.create_task(self._connect(self._uri), name="connect to milvus")
+        if self._server is not None:
+            connecting = self._connect(self._server, owner_mark(self._feed.catalog_id))
+            self._connecting = asyncio.create_task(connecting, name="connect to milvus")
             return
         self._sockets = self._socket_folder()
         self._child = SupervisedProcess(
@@ -176,7 +179,7 @@ class MilvusBackend:
 
     async def _ready(self, info: dict[str, object]) -> None:
         try:
-            await self._open_session(str(info["uri"]))
+            await self._open_session(MilvusServer(str(info["uri"])), "")
         except (BackendAwayError, BackendFaultError) as error:
             raise OSError(str(error)) from error
 
@@ -185,11 +188,11 @@ class MilvusBackend:
             self._lose(status.reason or status.state.value)
 
     # --- sessions
-    async def _connect(self, uri: str) -> None:
+    async def _connect(self, server: MilvusServer, owner: str) -> None:
         delay_s = self._settings.first_retry_s
         while True:
             try:
-                await self._open_session(uri)
+                await self._open_session(server, owner)
             except (BackendAwayError, BackendFaultError) as error:
                 self._reason = str(error)
                 _log.warning("cannot connect to milvus", error=str(error), retry_after_s=delay_s)
@@ -198,11 +201,11 @@ class MilvusBackend:
             else:
                 return
 
-    async def _open_session(self, uri: str) -> None:
+    async def _open_session(self, server: MilvusServer, owner: str) -> None:
         connection = MilvusConnection(
-            uri,
-            self._token,
+            server,
             self.flavor,
+            owner=owner,
             read_timeout_s=self._settings.read_timeout_s,
             write_timeout_s=self._settings.write_timeout_s,
         )

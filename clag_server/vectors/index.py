@@ -18,6 +18,7 @@ import structlog
 
 from clag_server.catalog.api import IndexFeed
 from clag_server.types.memory import Vector
+from clag_server.vectors.address import MilvusServer
 from clag_server.vectors.api import IndexState, IndexStatus, VectorHit, VectorHits
 from clag_server.vectors.backend import MilvusBackend, Session
 from clag_server.vectors.errors import BackendAwayError, BackendFaultError
@@ -53,8 +54,7 @@ class MilvusIndex:
     Args:
         feed: The catalog, open before `start` and until after `stop`.
         data_dir: The server's data directory; the index lives in `index/` under it.
-        uri: A Milvus server, such as `http://milvus:19530`; None runs Milvus Lite.
-        token: Token for that server.
+        server: A Milvus server; None runs Milvus Lite.
         settings: Sizes and times.
     """
 
@@ -63,15 +63,14 @@ class MilvusIndex:
         feed: IndexFeed,
         data_dir: Path,
         *,
-        uri: str | None = None,
-        token: str | None = None,
+        server: MilvusServer | None = None,
         settings: IndexSettings | None = None,
     ) -> None:
         self._feed = feed
         self._folder = data_dir / "index"
         self._settings = settings or IndexSettings()
         self._backend = MilvusBackend(
-            self._folder, uri=uri, token=token, settings=self._settings, on_change=self._backend_changed
+            self._folder, feed=feed, server=server, settings=self._settings, on_change=self._backend_changed
         )
         self._namespaces: dict[int, _Namespace] = {}
         self._sweeping: asyncio.Task[None] | None = None
@@ -131,7 +130,7 @@ class MilvusIndex:
         if namespace is not None:
             await namespace.worker.stop(0)
         file = RecordFile(self._folder, ns)
-        gone = IndexRecord(dim=0, stamp="", applied_seq=-1, clean=False, dropped=True)
+        gone = IndexRecord(dim=0, stamp="", applied_seq=-1, digest=0, clean=False, dropped=True)
         await self._backend.write(file.save, gone)
         session = self._backend.session
         if session is not None:
@@ -251,7 +250,7 @@ class MilvusIndex:
 
     async def _finish_drop(self, session: Session, ns: int) -> None:
         await self._backend.write(session.connection.drop, ns)
-        # A collection that Milvus Lite does not recognise any more is left by its drop.
+        # A collection that Milvus Lite does not recognise any more is left by its drop; a server has no folder.
         leftovers = self._folder / "lite" / "collections" / collection_name(ns)
         await self._backend.write(shutil.rmtree, leftovers, ignore_errors=True)
         await self._backend.write(RecordFile(self._folder, ns).remove)

@@ -8,25 +8,23 @@ imported by the functions that need it.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import importlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import grpc
-
 from clag_server.catalog.api import IndexOp
 from clag_server.types.memory import Vector
+from clag_server.vectors.address import MilvusServer
 from clag_server.vectors.api import VectorHit
-from clag_server.vectors.errors import BackendAwayError, BackendFaultError
+from clag_server.vectors.errors import BackendAwayError
 from clag_server.vectors.partitions import SearchScope, collection_name
+from clag_server.vectors.translate import translated
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
-    from pymilvus.exceptions import MilvusException
 
 __all__ = ["MAX_HITS", "CollectionInfo", "Flavor", "MilvusConnection", "preload"]
 
@@ -59,14 +57,22 @@ class CollectionInfo:
 
 
 class MilvusConnection:
-    """One connection. Safe for several threads; writes to one collection must come from one at a time."""
+    """One connection. Safe for several threads; writes to one collection must come from one at a time.
+
+    Args:
+        server: Where it leads to.
+        flavor: What answers there.
+        owner: Part of the names of collections, see `partitions.collection_name`.
+        read_timeout_s: Longest search, and longest wait for a connection.
+        write_timeout_s: Longest other call.
+    """
 
     def __init__(
-        self, uri: str, token: str | None, flavor: Flavor, *, read_timeout_s: float, write_timeout_s: float
+        self, server: MilvusServer, flavor: Flavor, *, owner: str, read_timeout_s: float, write_timeout_s: float
     ) -> None:
         self.flavor = flavor
-        self._uri = uri
-        self._token = token or ""
+        self._server = server
+        self._owner = owner
         self._read_s = read_timeout_s
         self._write_s = write_timeout_s
         self._opened: MilvusClient | None = None
@@ -77,9 +83,19 @@ class MilvusConnection:
 
         # It logs every refused call with a traceback; we raise, and the worker logs once.
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-        with _translated("connect"):
-            # A connection of its own: the shared ones outlive a backend that is gone.
-            self._opened = MilvusClient(uri=self._uri, token=self._token, timeout=self._read_s, dedicated=True)
+        server = self._server
+        try:
+            with translated(f"connect to {server.uri}"):
+                self._opened = MilvusClient(
+                    uri=server.uri,
+                    token=server.token,
+                    timeout=self._read_s,
+                    # A connection of its own: the shared ones outlive a backend that is gone.
+                    dedicated=True,
+                    server_pem_path="" if server.ca_file is None else str(server.ca_file),
+                )
+        except OSError as error:
+            raise BackendAwayError(f"cannot read index.ca_file: {error}") from error
 
     def close(self) -> None:
         """Close; calls in flight end with BackendAwayError."""
@@ -90,14 +106,14 @@ class MilvusConnection:
     # --- collections
     def collections(self) -> list[str]:
         """Return the names of all collections."""
-        with _translated("list collections"):
+        with translated("list collections"):
             return [str(name) for name in self._client.list_collections(timeout=self._write_s)]
 
     def describe(self, ns: int) -> CollectionInfo | None:
         """Return what the namespace's collection is, None when there is none."""
-        name = collection_name(ns)
+        name = self._name(ns)
         # Not by listing: on Lite that opens the collections of all namespaces.
-        with _translated("describe"):
+        with translated("describe"):
             if not self._client.has_collection(name, timeout=self._write_s):
                 return None
             body = self._client.describe_collection(name, timeout=self._write_s)
@@ -110,7 +126,7 @@ class MilvusConnection:
         """Create the collection with its index and load it."""
         from pymilvus import DataType, MilvusClient
 
-        with _translated("create collection"):
+        with translated("create collection"):
             schema = MilvusClient.create_schema(
                 auto_id=False, enable_dynamic_field=False, description="placements of one namespace"
             )
@@ -121,7 +137,7 @@ class MilvusConnection:
             index = MilvusClient.prepare_index_params()
             index.add_index("vector", index_type="FLAT", metric_type=_METRIC)
             self._client.create_collection(
-                collection_name(ns),
+                self._name(ns),
                 schema=schema,
                 index_params=index,
                 properties={_STAMP: stamp},
@@ -130,18 +146,18 @@ class MilvusConnection:
 
     def drop(self, ns: int) -> None:
         """Drop the collection if it exists."""
-        with _translated("drop collection"):
-            self._client.drop_collection(collection_name(ns), timeout=self._write_s)
+        with translated("drop collection"):
+            self._client.drop_collection(self._name(ns), timeout=self._write_s)
 
     def load(self, ns: int) -> None:
         """Make the collection searchable; on Lite this reads all of it."""
-        with _translated("load"):
-            self._client.load_collection(collection_name(ns), timeout=self._write_s)
+        with translated("load"):
+            self._client.load_collection(self._name(ns), timeout=self._write_s)
 
     def count(self, ns: int, partition: str | None = None) -> int:
         """Return the number of live rows in the collection or one partition."""
-        name = collection_name(ns)
-        with _translated("count"):
+        name = self._name(ns)
+        with translated("count"):
             if partition is not None and self.flavor is Flavor.LITE:
                 # Lite's count(*) ignores the partition unless there is a filter, and then builds every row.
                 stats = self._client.get_partition_stats(name, partition, timeout=self._write_s)
@@ -159,19 +175,19 @@ class MilvusConnection:
     # --- partitions
     def partitions(self, ns: int) -> set[str]:
         """Return the partitions of the collection, Milvus' own `_default` left out."""
-        with _translated("list partitions"):
-            names = self._client.list_partitions(collection_name(ns), timeout=self._write_s)
+        with translated("list partitions"):
+            names = self._client.list_partitions(self._name(ns), timeout=self._write_s)
         return {str(name) for name in names if not str(name).startswith("_")}
 
     def create_partition(self, ns: int, partition: str) -> None:
         """Create a partition that does not exist."""
-        with _translated("create partition"):
-            self._client.create_partition(collection_name(ns), partition, timeout=self._write_s)
+        with translated("create partition"):
+            self._client.create_partition(self._name(ns), partition, timeout=self._write_s)
 
     def drop_partition(self, ns: int, partition: str) -> None:
         """Drop a partition with all its rows."""
-        name = collection_name(ns)
-        with _translated("drop partition"):
+        name = self._name(ns)
+        with translated("drop partition"):
             if self.flavor is Flavor.SERVER:
                 # A server refuses to drop what is loaded; Lite does not know partial release.
                 self._client.release_partitions(name, [partition], timeout=self._write_s)
@@ -189,21 +205,37 @@ class MilvusConnection:
             }
             for op in ops
         ]
-        with _translated("upsert"):
-            self._client.upsert(collection_name(ns), rows, partition_name=partition, timeout=self._write_s)
+        with translated("upsert"):
+            self._client.upsert(self._name(ns), rows, partition_name=partition, timeout=self._write_s)
 
     def delete(self, ns: int, partition: str, placement_ids: Sequence[int]) -> None:
         """Delete rows from the partition that holds them; ids that are not there are ignored."""
         for start in range(0, len(placement_ids), _DELETE_IDS):
             ids = [int(placement_id) for placement_id in placement_ids[start : start + _DELETE_IDS]]
-            with _translated("delete"):
-                self._client.delete(collection_name(ns), ids=ids, partition_name=partition, timeout=self._write_s)
+            with translated("delete"):
+                self._client.delete(self._name(ns), ids=ids, partition_name=partition, timeout=self._write_s)
 
     def flush(self, ns: int) -> None:
         """Make what was written durable. A server does that by itself and is slowed by being told."""
         if self.flavor is Flavor.LITE:
-            with _translated("flush"):
-                self._client.flush(collection_name(ns), timeout=self._write_s)
+            with translated("flush"):
+                self._client.flush(self._name(ns), timeout=self._write_s)
+
+    def keys(self, ns: int, partition: str, *, after: int, limit: int) -> tuple[list[int], list[int]]:
+        """Return placement ids above `after` of one partition, ascending, and the clusters they say they are in."""
+        with translated("read keys"):
+            rows = self._client.query(
+                self._name(ns),
+                filter=f"placement_id > {int(after)}",
+                output_fields=["placement_id", "cluster"],
+                partition_names=[partition],
+                consistency_level="Strong",
+                limit=limit,
+                iterator="True",  # the smallest ids first, which is not promised otherwise
+                timeout=self._write_s,
+            )
+        found = sorted((int(row["placement_id"]), int(row["cluster"])) for row in rows)
+        return [placement_id for placement_id, _ in found], [cluster for _, cluster in found]
 
     def search(self, ns: int, scope: SearchScope | None, vector: Vector, limit: int) -> list[list[VectorHit]]:
         """Search the scope's partitions (None: the whole collection); one list per search that was needed."""
@@ -220,9 +252,9 @@ class MilvusConnection:
     def _search(
         self, ns: int, partitions: Sequence[str] | None, where: str, vector: Vector, limit: int
     ) -> list[VectorHit]:
-        with _translated("search"):
+        with translated("search"):
             found = self._client.search(
-                collection_name(ns),
+                self._name(ns),
                 [vector],
                 filter=where,
                 limit=limit,
@@ -234,41 +266,11 @@ class MilvusConnection:
             )
             return [VectorHit(int(hit["placement_id"]), float(hit["distance"])) for hit in found[0]]
 
+    def _name(self, ns: int) -> str:
+        return collection_name(ns, self._owner)
+
     @property
     def _client(self) -> MilvusClient:
         if self._opened is None:
             raise BackendAwayError("the connection is closed")
         return self._opened
-
-
-@contextlib.contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """Turn the client's errors into ours; `what` names the call in the message."""
-    from pymilvus.exceptions import MilvusException
-
-    try:
-        yield
-    except grpc.RpcError as error:
-        code = getattr(error, "code", lambda: None)()  # every error of a call has it, the base class does not
-        raise BackendAwayError(f"{what}: {code}", hung=code is grpc.StatusCode.DEADLINE_EXCEEDED) from error
-    except MilvusException as error:
-        if _is_away(error):
-            raise BackendAwayError(f"{what}: {error.message}"[:300]) from error
-        raise BackendFaultError(f"{what}: {error.message} (code {error.code})"[:300]) from error
-
-
-def _is_away(error: MilvusException) -> bool:
-    """Whether the client gave up on a connection, rather than hearing an error from the backend."""
-    # The client raises errors "from" themselves, so causes can be a circle.
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        cause = waiting.pop()
-        if cause is None or id(cause) in seen:
-            continue
-        seen.add(id(cause))
-        # A closed channel is a ValueError of gRPC.
-        if isinstance(cause, grpc.RpcError) or (isinstance(cause, ValueError) and "channel" in str(cause)):
-            return True
-        waiting += [cause.__cause__, cause.__context__]
-    return isinstance(error.code, grpc.StatusCode)

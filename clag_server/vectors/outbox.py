@@ -77,6 +77,13 @@ class Outbox:
                 self.news = self.news or len(ops) == limit
             self.caught_up = True
 
+    async def make_room(self) -> None:
+        """Wait until there is room for reading on, where only written ops that must stay a while fill it."""
+        while self.full_of_written:
+            now_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(max(0.0, self._written[0][0] - now_s))
+            self.release(asyncio.get_running_loop().time())
+
     def advance(self, seq: int) -> None:
         """Note that ops up to `seq` are durable; they leave the overlay once searches of the backend show them."""
         self.applied = seq

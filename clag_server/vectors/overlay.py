@@ -57,7 +57,7 @@ class Overlay:
             self.last_seq = op.seq
             if op.vector is not None:
                 self._puts.setdefault(op.cluster, {})[op.placement_id] = op.vector
-            else:
+            elif not op.put:
                 self._deletes.setdefault(op.cluster, set()).add(op.placement_id)
 
     def after(self, seq: int, limit: int) -> Sequence[IndexOp]:
@@ -99,7 +99,7 @@ class Overlay:
             rows.pop(op.placement_id, None)
             if not rows:
                 self._puts.pop(op.cluster, None)
-        else:
+        elif not op.put:
             gone = self._deletes.get(op.cluster, set())
             gone.discard(op.placement_id)
             if not gone:

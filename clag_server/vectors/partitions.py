@@ -7,15 +7,26 @@ name as a directory without checking it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["PartitionLayout", "SearchScope", "collection_name", "own_partition"]
+__all__ = ["PartitionLayout", "SearchScope", "collection_name", "own_partition", "owner_mark"]
+
+_CATALOG_ID = re.compile(r"[0-9a-f]{12,}")
+_OWNER_DIGITS = 12
 
 
-def collection_name(ns: int) -> str:
-    """Return the collection of a namespace."""
-    return f"clag_{_natural(ns)}"
+def collection_name(ns: int, owner: str = "") -> str:
+    """Return the collection of a namespace; `owner` (see `owner_mark`) keeps catalogs on one server apart."""
+    return f"clag_{owner}_{_natural(ns)}" if owner else f"clag_{_natural(ns)}"
+
+
+def owner_mark(catalog_id: str) -> str:
+    """Return what names a catalog in collections: the first digits of its id. Raises ValueError for no such id."""
+    if not _CATALOG_ID.fullmatch(catalog_id):
+        raise ValueError(f"a catalog is named by at least {_OWNER_DIGITS} hexadecimal digits, got {catalog_id!r}")
+    return catalog_id[:_OWNER_DIGITS]
 
 
 def own_partition(cluster: int) -> str:

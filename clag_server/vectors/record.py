@@ -1,8 +1,8 @@
 """What a collection is known to hold: one small JSON file a namespace, beside the index, written atomically.
 
 The file and the collection carry the same random stamp, so that a collection that was restored, copied or replaced
-behind our back is noticed. The file is only a claim: on open it is checked against counts, and a missing or
-unreadable one means a rebuild.
+behind our back is noticed. The file is only a claim: on open it is checked against the catalog's digest and count,
+reading the collection through checks the rest, and a missing or unreadable one means a rebuild.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from pathlib import Path
 
 __all__ = ["IndexRecord", "RecordFile", "recorded_namespaces"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class IndexRecord:
     """State of one collection.
 
-    `applied_seq`: the newest outbox op that is durable in it. `clean` is False while it is rebuilt or in doubt.
+    `applied_seq`: the newest outbox op that is durable in it. `digest`: that of the placements the catalog had as
+    of that op (`types.digest`). `clean` is False while it is rebuilt or in doubt.
     `shared`: clusters that live in shared partitions. `dropped`: the namespace is gone, the collection must go.
     """
 
     dim: int
     stamp: str
     applied_seq: int
+    digest: int
     clean: bool
     shared: tuple[int, ...] = ()
     dropped: bool = False
@@ -52,6 +54,7 @@ class RecordFile:
                 dim=int(body["dim"]),
                 stamp=str(body["stamp"]),
                 applied_seq=int(body["applied_seq"]),
+                digest=int(body["digest"]),
                 clean=body["clean"] is True,
                 shared=tuple(int(cluster) for cluster in body["shared"]),
                 dropped=body["dropped"] is True,

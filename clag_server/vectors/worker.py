@@ -2,9 +2,9 @@
 
 One task per namespace:
 
-    wait for the backend -> open: load, catch up, compare with the catalog -> READY: write batches
-                              | anything does not fit                           | the backend answers with an error
-                              v                                                 v
+    wait for the backend -> open: load, catch up, compare with the catalog -> READY: write batches, read it through
+                              | anything does not fit                           | the backend answers with an error,
+                              v                                                 v  or holds something else
                             REBUILDING from the catalog  <----------------  DEGRADED, after a delay
 
 While it is not READY searches scan the catalog (`vectors.scan`), so the worker can take its time.
@@ -23,6 +23,7 @@ from clag_server.catalog.api import IndexFeed, IndexOp
 from clag_server.types.errors import StorageFailed
 from clag_server.vectors.api import IndexState, IndexStatus
 from clag_server.vectors.backend import MilvusBackend, Session
+from clag_server.vectors.contents import ContentCheck
 from clag_server.vectors.errors import BackendAwayError, BackendFaultError, RebuildWantedError
 from clag_server.vectors.milvus import Flavor
 from clag_server.vectors.opening import catch_up, rebuild, why_not_usable
@@ -80,6 +81,7 @@ class IndexWorker:
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     @property
     def status(self) -> IndexStatus:
@@ -120,7 +122,9 @@ class IndexWorker:
 
     async def settle(self) -> None:
         """Wait until the worker is READY and all that was announced so far is durable, without its usual pause."""
-        while self._state is not IndexState.READY or self.outbox.backlog or self.outbox.news:
+        while (
+            self._rebuild_reason or self._state is not IndexState.READY or self.outbox.backlog or self.outbox.news
+        ):
             self._hurry = True
             self._wake.set()
             await self._changed.wait()
@@ -137,8 +141,10 @@ class IndexWorker:
         while not self._stopping:
             session = await self._backend.wait_up()
             try:
-                writer = await self._open(session)
+                writer, rebuilt = await self._open(session)
                 delay_s = self._settings.first_retry_s
+                if self._settings.verify and not rebuilt:
+                    self._checking = asyncio.create_task(self._check(writer), name=f"index check {self.ns}")
                 await self._serve(writer)
             except RebuildWantedError as error:
                 self._rebuild_reason = str(error)
@@ -169,11 +175,11 @@ class IndexWorker:
             self._set(IndexState.DEGRADED, f"the index worker failed: {error!r}")
             _log.error("index worker failed", ns=self.ns, exc_info=error)
 
-    async def _open(self, session: Session) -> CollectionWriter:
-        """Bring the collection in step with the catalog, rebuilding it where it cannot be trusted."""
+    async def _open(self, session: Session) -> tuple[CollectionWriter, bool]:
+        """Bring the collection in step with the catalog; say whether it had to be rebuilt."""
         record = await self._backend.write(self._file.load)
         reason = self._rebuild_reason or await why_not_usable(self._backend, session, self.outbox, record, self.dim)
-        usable = record or IndexRecord(dim=self.dim, stamp="", applied_seq=-1, clean=False)
+        usable = record or IndexRecord(dim=self.dim, stamp="", applied_seq=-1, digest=0, clean=False)
         writer = CollectionWriter(
             self.ns, self._feed, self._backend, session, self._settings, self._file, usable, self.layout
         )
@@ -187,7 +193,7 @@ class IndexWorker:
             await catch_up(writer, self.outbox, self._settings)
         self.ready_session = session
         self._set(IndexState.READY, "")
-        return writer
+        return writer, bool(reason)
 
     async def _rebuild(self, writer: CollectionWriter, reason: str) -> None:
         _log.info("rebuilding the vector index", ns=self.ns, reason=reason)
@@ -204,6 +210,22 @@ class IndexWorker:
         except RebuildWantedError as error:
             # Once more at once would only repeat it: a fault, tried again after a delay.
             raise BackendFaultError(f"after a rebuild {error}") from error
+
+    async def _check(self, writer: CollectionWriter) -> None:
+        """Have the collection rebuilt when it does not hold what it should."""
+        check = ContentCheck(writer, self.outbox, self._settings)
+        try:
+            reason = await check.run()
+        except BackendAwayError as error:
+            _log.info("checking the vector index ended early", ns=self.ns, error=str(error))
+        except BackendFaultError as error:
+            self.want_rebuild(str(error))
+        except StorageFailed as error:
+            _log.warning("the vector index could not be checked", ns=self.ns, error=str(error))
+        else:
+            _log.info("checked the vector index", ns=self.ns, rows=check.rows, wrong=reason)
+            if reason:
+                self.want_rebuild(reason)
 
     async def _serve(self, writer: CollectionWriter) -> None:
         """Write batches until stopped; ends with an exception when the session does."""
@@ -231,6 +253,9 @@ class IndexWorker:
                 self._tell()
         finally:
             self.ready_session = None
+            if self._checking is not None:
+                self._checking.cancel()
+                await asyncio.gather(self._checking, return_exceptions=True)
 
     async def _pause(self, loop: asyncio.AbstractEventLoop, oldest_s: float | None) -> bool:
         """Wait for news; return True when a pause (or the backend's end) came first."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from clag_server.catalog.api import IndexOp
+from clag_server.catalog.api import IndexHead, IndexOp
+from clag_server.types.digest import placements_digest
 from clag_server.types.memory import Vector
 
 DIM = 16
@@ -32,7 +33,8 @@ class _Namespace:
 class MemoryFeed:
     """Implements `catalog.api.IndexFeed`; `put`, `move` and `delete` are the commits of a catalog."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalog_id: str = "0123456789abcdef") -> None:
+        self._catalog_id = catalog_id
         self._namespaces: dict[int, _Namespace] = {}
         self._placement_ids = 0
         self.reads_of_placements = 0
@@ -92,7 +94,9 @@ class MemoryFeed:
     # --- IndexFeed
     async def read_index_ops(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
         await asyncio.sleep(0)
-        return [op for op in self._of(ns).outbox if op.seq > after][:limit]
+        namespace = self._of(ns)
+        ops = [op for op in namespace.outbox if op.seq > after][:limit]
+        return [op if op.placement_id in namespace.current else replace(op, vector=None) for op in ops]
 
     async def ack_index_ops(self, ns: int, *, through: int) -> None:
         await asyncio.sleep(0)
@@ -117,10 +121,16 @@ class MemoryFeed:
             for row in rows
         ]
 
-    async def index_head(self, ns: int) -> tuple[int, int]:
+    async def index_head(self, ns: int) -> IndexHead:
         await asyncio.sleep(0)
         namespace = self._of(ns)
-        return namespace.newest_seq, len(namespace.current)
+        placed = list(namespace.current.values())
+        digest = placements_digest([op.placement_id for op in placed], [op.cluster for op in placed])
+        return IndexHead(namespace.newest_seq, len(placed), digest)
+
+    @property
+    def catalog_id(self) -> str:
+        return self._catalog_id
 
     def _of(self, ns: int) -> _Namespace:
         return self._namespaces.setdefault(ns, _Namespace())

@@ -82,7 +82,7 @@ def test_the_overlay_forgets_exactly_what_was_written() -> None:
 
 
 def test_a_record_survives_being_written_and_read(tmp_path: Path) -> None:
-    record = IndexRecord(dim=3, stamp="ab", applied_seq=7, clean=True, shared=(4, 9))
+    record = IndexRecord(dim=3, stamp="ab", applied_seq=7, digest=-(2**63), clean=True, shared=(4, 9))
     RecordFile(tmp_path / "index", 12).save(record)
     assert RecordFile(tmp_path / "index", 12).load() == record
     assert recorded_namespaces(tmp_path / "index") == [12]

@@ -1,0 +1,76 @@
+"""Which Milvus holds the index: none (the embedded one), or a server by its address, with token and certificate."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+__all__ = ["MilvusAddressError", "MilvusServer", "check_uri"]
+
+
+class MilvusAddressError(ValueError):
+    """The address of the Milvus server cannot be used; one sentence that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class MilvusServer:
+    """A Milvus server.
+
+    Attributes:
+        uri: Checked by `check_uri`.
+        token: "user:password" or an API key; "" for a server without authentication.
+        ca_file: PEM certificates of the authorities that sign the server's; None takes the system's.
+    """
+
+    uri: str
+    token: str = field(default="", repr=False)
+    ca_file: Path | None = None
+
+
+def check_uri(uri: str, *, token: bool, ca_file: bool) -> None:
+    """Check how a server would be reached.
+
+    Args:
+        uri: `https://host:port`, `http://host:port`, or `unix:/path` of a socket on this machine.
+        token: Whether a token goes with it.
+        ca_file: Whether certificates are given.
+
+    Raises:
+        MilvusAddressError: It is not an address, it holds a password, or the token would cross a network in the
+            clear.
+    """
+    if uri.startswith("unix:"):
+        if not uri.removeprefix("unix:").startswith("/"):
+            raise MilvusAddressError("a Milvus socket is named by its whole path, such as unix:/run/milvus.sock")
+        if ca_file:
+            raise MilvusAddressError("index.ca_file needs an https address, a socket has no certificate")
+        return
+    try:
+        parts = urlsplit(uri)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise MilvusAddressError(f"the Milvus address is not an address: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise MilvusAddressError("the Milvus address must be like https://milvus.example:19530")
+    if parts.username is not None or parts.password is not None:
+        # An address is printed by `clag config`, in logs and in errors; a password must not travel in it.
+        raise MilvusAddressError('the Milvus address holds a password; put "user:password" into index.token_file')
+    if parts.query or parts.fragment:
+        raise MilvusAddressError("the Milvus address must not have a query or a fragment")
+    if parts.scheme == "http" and ca_file:
+        raise MilvusAddressError("index.ca_file needs an https address")
+    if parts.scheme == "http" and token and not _is_here(host):
+        raise MilvusAddressError(
+            f"the Milvus token would cross the network to {host} in the clear; use https, or no token"
+        )
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
