@@ -25,6 +25,7 @@ from clag_server.models import api as models
 from clag_server.types import errors
 
 __all__ = [
+    "CursorMismatch",
     "DeadlinePassed",
     "Failure",
     "PageTokenMismatch",
@@ -71,6 +72,13 @@ class PageTokenMismatch(errors.ClagError):
 
     def __init__(self) -> None:
         super().__init__("page_token is malformed or belongs to another request; begin with the first page")
+
+
+class CursorMismatch(PageTokenMismatch):
+    """An export's cursor that is malformed or belongs to another export."""
+
+    def __init__(self) -> None:
+        errors.ClagError.__init__(self, "cursor is malformed or belongs to another export; start a new one")
 
 
 class WatchCompacted(errors.LogCompacted):

@@ -1,71 +1,27 @@
-"""The Ingest call: frames in order, items checked one by one, acknowledgements as the pipeline advances.
-
-Three tasks: a reader that decodes frames into a short queue (when it is full, flow control reaches the client),
-the committer, and a writer of acknowledgements. The committer joins frames that piled up during a commit into the
-next one. End of stream looks the same for half-close, cancellation and crash, so only a `finish` frame finishes;
-what was committed before any other end stays, and the stream can be opened again.
-
-Credit is what the client was told: while it reads no acknowledgements none are written, and what it sends beyond
-its window is refused. So neither items nor outcomes pile up here, whatever a client does.
-"""
+"""The Ingest call: items checked one by one, acknowledgements as the pipeline advances (see `framed`)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from clag.v1 import memory_service_pb2 as pb
 
 from clag_server.api.convert_ingest import ack_to, finished_to, level_and_stages, opened_to
 from clag_server.api.convert_memory import new_memory_from
-from clag_server.api.errors import TooLarge
 from clag_server.api.facts import ServerFacts
+from clag_server.api.framed import FramedCall, FramedSession, FrameSource
 from clag_server.api.interceptors.drain import DrainGate
 from clag_server.api.interceptors.guard import Context
 from clag_server.contract.codec import Frame, violations
-from clag_server.memory.service import IngestSession, MemoryService
-from clag_server.models.api import ModelError
-from clag_server.types.errors import ClagError, Draining, FieldViolation, FrameOrder, InvalidField, WindowExceeded
-from clag_server.types.ingest import IngestItem, Rejection, StreamTotals
+from clag_server.memory.service import MemoryService
+from clag_server.types.errors import FieldViolation, InvalidField
+from clag_server.types.ingest import Ack, IngestItem, Rejection, StreamTotals
 
-__all__ = ["IngestCall"]
-
-QUEUED_FRAMES = 4
-"""Frames that are decoded ahead of the commit; enough to keep it busy, little enough to bound memory."""
-
-MERGED_ITEMS = 512
-"""Items that one commit joins at most: larger ones delay the first acknowledgement without being faster."""
-
-FrameSource: TypeAlias = AsyncIterator[Frame[pb.IngestRequest]]
+__all__ = ["FrameSource", "IngestCall"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
-    message: pb.IngestOpen
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    first_seq: int
-    items: list[IngestItem]
-
-
-@dataclass(frozen=True, slots=True)
-class _Finish:
-    last_seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class _EndOfStream:
-    pass
-
-
-_Entry: TypeAlias = _Open | _Batch | _Finish | _EndOfStream | Exception
-
-
-class IngestCall:
+class IngestCall(FramedCall[IngestItem]):
     """One Ingest call.
 
     Args:
@@ -79,167 +35,29 @@ class IngestCall:
     def __init__(
         self, frames: FrameSource, context: Context, service: MemoryService, facts: ServerFacts, gate: DrainGate
     ) -> None:
-        self._frames = frames
-        self._context = context
+        super().__init__(frames, context, facts, gate)
         self._service = service
-        self._facts = facts
-        self._gate = gate
-        self._namespace = ""
-        self._acked_through = 0
-        """Of the newest acknowledgement that the client can know of."""
-        self._queue: asyncio.Queue[_Entry] = asyncio.Queue(QUEUED_FRAMES)
 
-    async def run(self) -> None:
-        """Serve the call to its end; errors are raised after what is committed was acknowledged."""
-        reader = asyncio.create_task(self._read())
-        watcher = asyncio.create_task(self._watch_drain())
-        try:
-            first = await self._queue.get()
-            match first:
-                case _Open():
-                    await self._open(first.message)
-                case Exception():
-                    raise first
-                case _:
-                    return  # the client went away before it said anything
-        finally:
-            await _end(reader, watcher)
+    async def _session(self, opening: pb.IngestOpen) -> FramedSession[IngestItem]:
+        level, stages = level_and_stages(opening)
+        return await self._service.open_ingest(opening.namespace, opening.stream_id, level=level, stages=stages)
 
-    async def _open(self, message: pb.IngestOpen) -> None:
-        level, stages = level_and_stages(message)
-        self._namespace = message.namespace
-        session = await self._service.open_ingest(message.namespace, message.stream_id, level=level, stages=stages)
-        self._acked_through = session.position.next_seq - 1
+    def _opened(self, session: FramedSession[IngestItem]) -> pb.IngestResponse:
         limits = self._facts.ingest
-        try:
-            with self._facts.streams.counted(message.namespace):
-                await self._context.write(
-                    opened_to(
-                        session.position,
-                        window_items=session.window_items,
-                        max_batch_items=limits.max_batch_items,
-                        max_batch_bytes=limits.max_batch_bytes,
-                    )
-                )
-                await self._serve(session)
-        finally:
-            await session.close()
+        return opened_to(
+            session.position,
+            window_items=session.window_items,
+            max_batch_items=limits.max_batch_items,
+            max_batch_bytes=limits.max_batch_bytes,
+        )
 
-    async def _serve(self, session: IngestSession) -> None:
-        totals: StreamTotals | None = None
-        failure: Exception | None = None
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write_acks(session))
-            try:
-                totals = await self._commit(session)
-            except (ClagError, ModelError) as error:
-                failure = error
-            # Ends the writer after the last outcomes; the group waits for it.
-            await session.close()
-        if failure is not None:
-            raise failure
-        if totals is not None:
-            await self._context.write(finished_to(self._namespace, totals))
+    def _ack(self, ack: Ack) -> pb.IngestResponse:
+        return ack_to(self._namespace, ack)
 
-    async def _write_acks(self, session: IngestSession) -> None:
-        async for ack in session.acks():
-            self._acked_through = ack.acked_through
-            await self._context.write(ack_to(self._namespace, ack))
+    def _finished(self, totals: StreamTotals) -> pb.IngestResponse:
+        return finished_to(self._namespace, totals)
 
-    async def _commit(self, session: IngestSession) -> StreamTotals | None:
-        """Commit batches until the end; the totals when the client finished the stream."""
-        entry = await self._queue.get()
-        while True:
-            match entry:
-                case _Batch():
-                    window = session.window_items
-                    following = self._join(entry, window)
-                    if (outstanding := self._outstanding(entry)) > window:
-                        raise WindowExceeded(window=window, outstanding=outstanding)
-                    await session.append(entry.first_seq, entry.items)
-                    entry = following or await self._queue.get()
-                case _Finish():
-                    return await self._finish(session, entry.last_seq)
-                case Exception():
-                    raise entry
-                case _:
-                    return None
-
-    def _outstanding(self, batch: _Batch) -> int:
-        """Items up to the batch's last one that the client was not told to be acknowledged."""
-        return batch.first_seq + len(batch.items) - 1 - self._acked_through
-
-    def _join(self, batch: _Batch, window: int) -> _Entry | None:
-        """Add to `batch` what waits and continues it within the window; the entry that does not is returned."""
-        while not self._queue.empty():
-            entry = self._queue.get_nowait()
-            continues = (
-                isinstance(entry, _Batch)
-                and entry.first_seq == batch.first_seq + len(batch.items)
-                and len(batch.items) + len(entry.items) <= MERGED_ITEMS
-                and self._outstanding(entry) <= window
-            )
-            if not continues or not isinstance(entry, _Batch):
-                return entry
-            batch.items.extend(entry.items)
-        return None
-
-    async def _finish(self, session: IngestSession, last_seq: int) -> StreamTotals:
-        """Wait for the totals; an error, a frame after finish or a drain ends the wait."""
-        work = asyncio.create_task(session.finish(last_seq))
-        news = asyncio.create_task(self._bad_news())
-        try:
-            await asyncio.wait((work, news), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise news.result()
-            return await work
-        finally:
-            await _end(work, news)
-
-    async def _bad_news(self) -> Exception:
-        """What ends the wait of a finished stream; its half-close does not."""
-        while True:
-            match await self._queue.get():
-                case Exception() as error:
-                    return error
-                case _EndOfStream():
-                    continue
-                case _:
-                    return FrameOrder("a frame came after finish")
-
-    async def _read(self) -> None:
-        """Decode frames into the queue; errors go the same way, in their place."""
-        opened = False
-        try:
-            async for frame in self._frames:
-                await self._queue.put(self._entry(frame, opened=opened))
-                opened = True
-        except Exception as error:  # noqa: BLE001 - nothing is swallowed: the committer raises it
-            await self._queue.put(error)
-        else:
-            await self._queue.put(_EndOfStream())
-
-    async def _watch_drain(self) -> None:
-        await self._gate.drained()
-        await self._queue.put(Draining())
-
-    def _entry(self, frame: Frame[pb.IngestRequest], *, opened: bool) -> _Entry:
-        message = frame.message
-        limit = self._facts.ingest.max_batch_bytes
-        if (size := message.ByteSize()) > limit:
-            raise TooLarge("the frame", size=size, limit=limit, advice="send smaller batches")
-        kind = message.WhichOneof("frame")
-        if (kind == "open") == opened:
-            raise FrameOrder("the stream was opened before" if opened else "the first frame must be open")
-        match kind:
-            case "open":
-                return _Open(message.open)
-            case "finish":
-                return _Finish(message.finish.last_seq)
-            case _:
-                return _Batch(message.batch.first_seq, self._items(frame))
-
-    def _items(self, frame: Frame[pb.IngestRequest]) -> list[IngestItem]:
+    def _items(self, frame: Frame[Any]) -> list[IngestItem]:
         """Each item, or why it is rejected."""
         dim = self._facts.embedding_dim()
         items: list[IngestItem] = []
@@ -253,10 +71,3 @@ class IngestCall:
                     found = invalid.violations
             items.append(Rejection(found[0].field, found[0].description))
         return items
-
-
-async def _end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait for them; their errors were handled where they were awaited, or came too late."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

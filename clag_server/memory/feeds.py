@@ -1,21 +1,25 @@
-"""What leaves and enters a server as a whole: changes as they happen, histories."""
+"""What leaves and enters a server as a whole: changes as they happen, histories, exports, imports."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
+from clag_server.catalog.api import Catalog
+from clag_server.memory.change_tail import Log
+from clag_server.memory.config import IngestConfig
+from clag_server.memory.exporting import ExportConfig, Exports
+from clag_server.memory.importing import Imports
+from clag_server.memory.progress import ProgressHub
 from clag_server.memory.registry import NamespaceRegistry
-from clag_server.memory.watching import WatchConfig, Watching, WatchStore
+from clag_server.memory.watching import WatchConfig, Watching
 from clag_server.types.change import HistoryPage
 
 
-class FeedStore(WatchStore, Protocol):
-    """The part of a catalog that feeds need."""
-
-    async def memory_history(self, ns: int, memory_id: str, *, before: int | None, limit: int) -> HistoryPage:
-        """See `catalog.api_log.ChangeLog.memory_history`."""
+class FeedStore(Catalog, Log, Protocol):
+    """A catalog whose commits can be listened to."""
 
 
 class Feeds:
@@ -24,7 +28,12 @@ class Feeds:
     Args:
         catalog: The system of record.
         registry: The namespaces at work.
+        hub: Where progress is told.
+        directory: Where snapshots of exports are kept.
+        open_catalog: Makes a catalog, not yet open, of a snapshot's file.
+        ingest: Bounds of streams.
         watch: How the change log is kept and told.
+        export: Bounds of exports.
         now_ns: The wall clock.
     """
 
@@ -33,18 +42,27 @@ class Feeds:
         *,
         catalog: FeedStore,
         registry: NamespaceRegistry,
+        hub: ProgressHub,
+        directory: Path,
+        open_catalog: Callable[[Path], Catalog],
+        ingest: IngestConfig,
         watch: WatchConfig,
+        export: ExportConfig,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._catalog = catalog
         self.watching = Watching(catalog, registry, watch, now_ns=now_ns)
+        self.exports = Exports(catalog, directory, export, open_catalog=open_catalog)
+        self.imports = Imports(catalog, registry, hub, ingest, now_ns=now_ns)
 
     async def start(self) -> None:
         """Begin what runs in the background."""
         await self.watching.start()
+        await self.exports.start()
 
     async def stop(self) -> None:
         """End it."""
+        await self.exports.stop()
         await self.watching.stop()
 
     async def history(self, namespace: str, memory_id: str, *, before: int | None, limit: int) -> HistoryPage:

@@ -60,6 +60,7 @@ class StreamSession(Generic[Item]):
         on_stored: Callable[[Sequence[int]], None],
         on_finish: Callable[[frozenset[str]], None],
         now_ns: Callable[[], int],
+        deleted: asyncio.Event | None = None,
     ) -> None:
         self._namespace = namespace
         self._position = position
@@ -70,6 +71,7 @@ class StreamSession(Generic[Item]):
         self._on_stored = on_stored
         self._on_finish = on_finish
         self._now_ns = now_ns
+        self._deleted = deleted or asyncio.Event()
         self._durable = position.next_seq - 1
         self._acked = position.next_seq - 1
         self._told = (position.next_seq - 1, position.next_seq - 1)
@@ -152,6 +154,10 @@ class StreamSession(Generic[Item]):
                 )
             if self._closed:
                 return
+
+    async def namespace_deleted(self) -> None:
+        """Wait until the namespace is being deleted; see `IngestSession.namespace_deleted`."""
+        await self._deleted.wait()
 
     async def close(self) -> None:
         """Stop listening and let `acks` end after what is committed was reported."""

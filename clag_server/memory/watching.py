@@ -15,13 +15,12 @@ from typing import Final, Protocol
 
 import structlog
 
-from clag_server.catalog.api import Namespace
+from clag_server.catalog.api import Catalog
 from clag_server.memory.change_tail import ChangeTail, Log
 from clag_server.memory.cluster_views import views
 from clag_server.memory.registry import NamespaceRegistry
 from clag_server.memory.service import ClusterView
 from clag_server.types.change import Change, ChangeBatch, ChangeKind
-from clag_server.types.cluster import Cluster
 from clag_server.types.errors import FieldViolation, InvalidField, NamespaceDeleted, NotFound, StorageFailed
 from clag_server.types.memory import Memory
 
@@ -80,23 +79,8 @@ class WatchEvent:
     through: int
 
 
-class WatchStore(Log, Protocol):
-    """The part of a catalog that watching needs."""
-
-    async def revision(self) -> int:
-        """The newest committed revision."""
-
-    async def get_namespace(self, name: str) -> Namespace:
-        """The namespace or NotFound."""
-
-    async def memories(self, ns: int, keys: Sequence[int], *, embeddings: bool = False) -> Sequence[Memory]:
-        """Those that exist."""
-
-    async def clusters(self, ns: int, numbers: Sequence[int] | None = None) -> Sequence[Cluster]:
-        """Those that exist."""
-
-    async def compact_changes(self, *, before_ns: int, keep: int, limit: int) -> int:
-        """See `catalog.api_log.ChangeLog.compact_changes`."""
+class WatchStore(Catalog, Log, Protocol):
+    """A catalog whose commits can be listened to."""
 
 
 class Watching:
