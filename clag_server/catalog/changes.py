@@ -107,7 +107,7 @@ def _deleted_ids(connection: sa.Connection, rows: Iterable[sa.Row[Any]]) -> Mapp
             changes.c.key.in_(sorted(gone)), changes.c.memory_id.is_not(None)
         )
     )
-    return dict(found.tuples().all())
+    return {row.key: row.memory_id for row in found}
 
 
 def _change(row: sa.Row[Any], deleted: Mapping[int, str]) -> Change | None:

@@ -88,6 +88,7 @@ def new_file(target: Path) -> Iterator[Path]:
         _lock(fd, part, target)
         os.fchmod(fd, 0o600)
         os.ftruncate(fd, 0)
+        _remove_companions(part)  # SQLite would take an old one for the new file's
         try:
             yield part
             os.fsync(fd)
@@ -95,6 +96,7 @@ def new_file(target: Path) -> Iterator[Path]:
             part.rename(target)
         except BaseException:
             part.unlink(missing_ok=True)
+            _remove_companions(part)
             raise
         _sync_directory(target.parent)
     finally:
@@ -160,6 +162,12 @@ def _lock(fd: int, part: Path, target: Path) -> None:
         raise busy from None
     if not part.exists() or not os.path.samestat(part.stat(), os.fstat(fd)):
         raise busy
+
+
+def _remove_companions(database: Path) -> None:
+    """Remove the files that SQLite keeps beside a database."""
+    for suffix in ("-journal", "-wal", "-shm"):
+        database.with_name(database.name + suffix).unlink(missing_ok=True)
 
 
 def _refuse_existing(target: Path) -> None:
