@@ -25,12 +25,13 @@ from clag_server.api.interceptors import CallCounters, DrainGate, standard_inter
 from clag_server.api.limits import MAX_MESSAGE_BYTES
 from clag_server.api.memory import MemoryServicer
 from clag_server.api.readiness import Readiness
-from clag_server.catalog.api import Catalog
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.contract.codec import register
 from clag_server.contract.pool import PACKAGE
 from clag_server.listen import Credentials, Listener, bind, credentials_of, locked
-from clag_server.memory.system import MemorySystem
+from clag_server.memory.feed_config import ExportConfig, WatchConfig
+from clag_server.memory.feeds import Feeds
+from clag_server.memory.system import MemorySystem, SystemCatalog
 from clag_server.models.api import EngineState, EngineStatus
 from clag_server.models.factory import ModelHost, build_models
 from clag_server.models.remote_config import RemoteConfigError
@@ -52,7 +53,7 @@ from clag_server.settings import (
     models_config,
 )
 from clag_server.types.errors import StorageFailed
-from clag_server.vectors.address import MilvusServer
+from clag_server.vectors.address import MilvusServer, milvus_server
 from clag_server.vectors.index import MilvusIndex
 from clag_server.vectors.settings import IndexSettings as IndexTuning
 
@@ -131,6 +132,7 @@ class _Server:
         self._models = _built_models(settings.models)
         self._catalog = SqliteCatalog(settings.storage.data_dir / "catalog.db")
         self._system = _memory_system(settings, self._catalog, self._models)
+        self._feeds = _feeds(settings, self._catalog, self._system)
         self._facts = ServerFacts(
             ingest=settings.ingest,
             unary_deadline_s=settings.server.unary_deadline_s,
@@ -174,6 +176,7 @@ class _Server:
         """Start models and stores, then open the door; health tells each step."""
         await self._models.start()
         await self._system.start()
+        await self._feeds.start()
         self._gate.open()
         self._health.set(CLUSTER_SERVICE, serving=True)
         self._health.set(ADMIN_SERVICE, serving=True)
@@ -207,6 +210,7 @@ class _Server:
             idle.cancel()
             urged.cancel()
         await self._grpc.stop(_STOP_GRACE_S)
+        await self._feeds.stop()
         await self._system.stop()
         await self._models.stop()
         _log.info("stopped")
@@ -219,9 +223,9 @@ class _Server:
             counters=CallCounters(),
         )
         server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
-        register(server, MemoryServicer(self._system, self._facts, self._gate), "MemoryService")
+        register(server, MemoryServicer(self._system, self._facts, self._gate, self._feeds), "MemoryService")
         register(server, ClusterServicer(self._system, self._system.cluster_edits), "ClusterService")
-        register(server, AdminServicer(self._system, self._facts), "AdminService")
+        register(server, AdminServicer(self._system, self._facts, self._gate, self._feeds), "AdminService")
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (MEMORY_SERVICE, CLUSTER_SERVICE, ADMIN_SERVICE, "grpc.health.v1.Health", reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
@@ -258,7 +262,7 @@ def _built_models(settings: ModelSettings) -> ModelHost:
         raise ModelsMissing(str(error)) from error
 
 
-def _memory_system(settings: Settings, catalog: Catalog, models: ModelHost) -> MemorySystem:
+def _memory_system(settings: Settings, catalog: SystemCatalog, models: ModelHost) -> MemorySystem:
     data_dir = settings.storage.data_dir
     index = MilvusIndex(
         catalog,
@@ -273,6 +277,7 @@ def _memory_system(settings: Settings, catalog: Catalog, models: ModelHost) -> M
         ingest=settings.ingest,
         organize=settings.organize,
         retrieve=settings.retrieve,
+        data_dir=data_dir,
         bytes_on_disk=lambda: directory_bytes(data_dir),
     )
 
@@ -283,7 +288,27 @@ def _milvus_server(settings: IndexSettings) -> MilvusServer | None:
         return None
     token_file = settings.token_file
     token = "" if token_file is None else read_token(token_file, setting="index.token_file", min_chars=1)
-    return MilvusServer(settings.uri, token, settings.ca_file)
+    return milvus_server(settings.uri, token, settings.ca_file)
+
+
+def _feeds(settings: Settings, catalog: SqliteCatalog, system: MemorySystem) -> Feeds:
+    storage = settings.storage
+    return Feeds(
+        catalog=catalog,
+        registry=system.registry,
+        hub=system.hub,
+        directory=storage.data_dir / "exports",
+        open_catalog=lambda path: SqliteCatalog(path, readers=1),
+        ingest=settings.ingest,
+        watch=WatchConfig(
+            checkpoint_s=storage.watch_checkpoint_s,
+            changes_keep=storage.changes_keep,
+            changes_keep_days=storage.changes_keep_days,
+        ),
+        export=ExportConfig(
+            snapshot_keep_s=storage.export_snapshot_keep_s, snapshots_max=storage.export_snapshots_max
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
+from clag_server.memory.feed_config import ExportConfig, WatchConfig
 from clag_server.models.config import Backend, ModelsConfig
 from clag_server.models.remote_config import parse_address
 from clag_server.settings_sources import (
@@ -48,6 +49,8 @@ MAX_SOCKET_PATH_BYTES = 104
 """Room for a Unix socket's path in sockaddr_un: 108 bytes on Linux, 104 on BSD and macOS, with the closing NUL."""
 
 _MODEL_DEFAULTS = ModelsConfig(cache=Path())
+_WATCH_DEFAULTS = WatchConfig()
+_EXPORT_DEFAULTS = ExportConfig()
 
 _PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -152,9 +155,19 @@ class StorageSettings(_Section):
 
     Attributes:
         data_dir: Directory of the catalog and the embedded index; one server at a time.
+        changes_keep: Newest changes that stay in the change log, which watches read, whatever their age.
+        changes_keep_days: Changes younger than so many days stay in it, whatever their number.
+        watch_checkpoint_s: A watch hears of the newest revision at least so often, in seconds.
+        export_snapshot_keep_s: A snapshot that no export reads from for so long in seconds is removed.
+        export_snapshots_max: Snapshots of exports at once; each is a copy of a namespace on disk.
     """
 
     data_dir: _RequiredPath = Field(default_factory=default_data_dir)
+    changes_keep: Annotated[int, Field(ge=0)] = _WATCH_DEFAULTS.changes_keep
+    changes_keep_days: Annotated[float, Field(ge=0, le=36_500)] = _WATCH_DEFAULTS.changes_keep_days
+    watch_checkpoint_s: _PositiveSeconds = _WATCH_DEFAULTS.checkpoint_s
+    export_snapshot_keep_s: _PositiveSeconds = _EXPORT_DEFAULTS.snapshot_keep_s
+    export_snapshots_max: Annotated[int, Field(ge=1, le=1024)] = _EXPORT_DEFAULTS.snapshots_max
 
 
 class ModelSettings(_Section):

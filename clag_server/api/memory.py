@@ -1,4 +1,4 @@
-"""MemoryService at the edge: convert, one domain call, convert back; further groups of calls have files of their own."""
+"""MemoryService at the edge: convert, one domain call, convert back; some groups of calls have files of their own."""
 
 # ruff: noqa: N802 - methods have the names of the contract
 
@@ -23,6 +23,8 @@ from clag_server.api.interceptors.guard import Context
 from clag_server.api.limits import DEFAULT_CONTEXT_TOKENS, MAX_MESSAGE_BYTES, MAX_PAGE_BYTES, page_size
 from clag_server.api.paging import page_token, resume_after_number, scope_of
 from clag_server.api.unserved import serves
+from clag_server.api.watch import HistoryCalls, WatchCalls
+from clag_server.memory.feeds import Feeds
 from clag_server.memory.service import MemoryService
 from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 
@@ -32,19 +34,21 @@ SERVICE = "MemoryService"
 
 
 @serves(SERVICE)
-class MemoryServicer(EditCalls):
+class MemoryServicer(EditCalls, WatchCalls, HistoryCalls):
     """Stores and retrieves memories.
 
     Args:
         service: The domain.
         facts: Limits and the dimension of embeddings.
         gate: Tells open streams when the server drains.
+        feeds: Changes as they happen, and histories.
     """
 
-    def __init__(self, service: MemoryService, facts: ServerFacts, gate: DrainGate) -> None:
+    def __init__(self, service: MemoryService, facts: ServerFacts, gate: DrainGate, feeds: Feeds) -> None:
         self._service = service
         self._facts = facts
         self._gate = gate
+        self._feeds = feeds
 
     async def Ingest(self, frames: FrameSource, context: Context) -> None:
         """Store a stream of batches with acknowledgements, resume and flow control."""

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from clag_server.catalog.api import Catalog, Namespace
+from clag_server.memory.feed_config import ExportConfig
 from clag_server.memory.service import ClusterView
 from clag_server.memory.snapshots import Snapshot, in_directory, name_of
 from clag_server.types.cluster import Cluster
@@ -38,19 +39,6 @@ FINISHED_KEEP_S: Final = 60.0
 
 SWEEP_S: Final = 15.0
 RETRY_AFTER_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class ExportConfig:
-    """Bounds of exports.
-
-    Attributes:
-        snapshot_keep_s: A snapshot that nobody reads from for so long is removed, and its cursors with it.
-        snapshots_max: Snapshots at once; each is a copy of one namespace on disk.
-    """
-
-    snapshot_keep_s: float = 3600.0
-    snapshots_max: int = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from typing import Protocol
 from clag_server.catalog.api import Catalog
 from clag_server.memory.change_tail import Log
 from clag_server.memory.config import IngestConfig
-from clag_server.memory.exporting import ExportConfig, Exports
+from clag_server.memory.exporting import Exports
+from clag_server.memory.feed_config import ExportConfig, WatchConfig
 from clag_server.memory.importing import Imports
 from clag_server.memory.progress import ProgressHub
 from clag_server.memory.registry import NamespaceRegistry
-from clag_server.memory.watching import WatchConfig, Watching
+from clag_server.memory.watching import Watching
 from clag_server.types.change import HistoryPage
 
 

@@ -18,6 +18,7 @@ import structlog
 from clag_server.catalog.api import Catalog
 from clag_server.memory.change_tail import ChangeTail, Log
 from clag_server.memory.cluster_views import views
+from clag_server.memory.feed_config import WatchConfig
 from clag_server.memory.registry import NamespaceRegistry
 from clag_server.memory.service import ClusterView
 from clag_server.types.change import Change, ChangeBatch, ChangeKind
@@ -35,21 +36,6 @@ PRESENCE_S: Final = 0.25
 COMPACT_EVERY_S: Final = 60.0
 COMPACT_ROWS: Final = 5_000
 """Rows that one compacting transaction takes: other writes wait for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchConfig:
-    """How the change log is kept and told.
-
-    Attributes:
-        checkpoint_s: A reader hears of the newest revision at least so often.
-        changes_keep: Newest changes (of all namespaces) that are never forgotten.
-        changes_keep_days: Changes younger than this are never forgotten.
-    """
-
-    checkpoint_s: float = 10.0
-    changes_keep: int = 100_000
-    changes_keep_days: float = 7.0
 
 
 @dataclass(frozen=True, slots=True)
