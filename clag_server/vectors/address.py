@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["MilvusAddressError", "MilvusServer", "check_uri"]
+__all__ = ["MilvusAddressError", "MilvusServer", "check_uri", "milvus_server"]
 
 
 class MilvusAddressError(ValueError):
@@ -19,7 +19,7 @@ class MilvusServer:
     """A Milvus server.
 
     Attributes:
-        uri: Checked by `check_uri`.
+        uri: Checked by `check_uri`; without a password, for it is named in logs and errors.
         token: "user:password" or an API key; "" for a server without authentication.
         ca_file: PEM certificates of the authorities that sign the server's; None takes the system's.
     """
@@ -27,6 +27,15 @@ class MilvusServer:
     uri: str
     token: str = field(default="", repr=False)
     ca_file: Path | None = None
+
+
+def milvus_server(uri: str, token: str, ca_file: Path | None) -> MilvusServer:
+    """Return the server that settings name; a password in the address (`check_uri`) becomes the token."""
+    parts = urlsplit(uri)
+    if parts.username is None or uri.startswith("unix:"):
+        return MilvusServer(uri, token, ca_file)
+    plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return MilvusServer(plain, f"{unquote(parts.username)}:{unquote(parts.password or '')}", ca_file)
 
 
 def check_uri(uri: str, *, token: bool, ca_file: bool) -> None:
@@ -38,8 +47,7 @@ def check_uri(uri: str, *, token: bool, ca_file: bool) -> None:
         ca_file: Whether certificates are given.
 
     Raises:
-        MilvusAddressError: It is not an address, it holds a password, or the token would cross a network in the
-            clear.
+        MilvusAddressError: It is not an address, or the token or password would cross a network in the clear.
     """
     if uri.startswith("unix:"):
         if not uri.removeprefix("unix:").startswith("/"):
@@ -54,14 +62,14 @@ def check_uri(uri: str, *, token: bool, ca_file: bool) -> None:
         raise MilvusAddressError(f"the Milvus address is not an address: {error}") from error
     if parts.scheme not in ("http", "https") or not host:
         raise MilvusAddressError("the Milvus address must be like https://milvus.example:19530")
-    if parts.username is not None or parts.password is not None:
-        # An address is printed by `clag config`, in logs and in errors; a password must not travel in it.
-        raise MilvusAddressError('the Milvus address holds a password; put "user:password" into index.token_file')
+    inside = parts.username is not None or parts.password is not None
+    if inside and token:
+        raise MilvusAddressError("the Milvus address holds a password beside index.token_file; leave one out")
     if parts.query or parts.fragment:
         raise MilvusAddressError("the Milvus address must not have a query or a fragment")
     if parts.scheme == "http" and ca_file:
         raise MilvusAddressError("index.ca_file needs an https address")
-    if parts.scheme == "http" and token and not _is_here(host):
+    if parts.scheme == "http" and (token or inside) and not _is_here(host):
         raise MilvusAddressError(
             f"the Milvus token would cross the network to {host} in the clear; use https, or no token"
         )

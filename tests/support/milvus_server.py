@@ -103,8 +103,9 @@ def _raise_loopback() -> None:
 
 async def _bridge(path: Path, port: int) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        with contextlib.suppress(asyncio.CancelledError):  # only when all ends: asyncio would print it
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(_copy(reader, back), _copy(there, writer))
 
     listener = await asyncio.start_unix_server(serve, path)
     sys.stdout.write("ready\n")

@@ -16,6 +16,7 @@ import pytest_asyncio
 from clag_server.vectors.index import MilvusIndex
 from clag_server.vectors.settings import IndexSettings
 from tests.vectors.catalog_double import DIM, MemoryFeed, unit
+from tests.vectors.conftest import BACKENDS, new_catalog, server_of
 from tests.vectors.helpers import found, partitions, settled, written_rows
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,11 +26,14 @@ Shared = tuple[MemoryFeed, MilvusIndex, int]
 _numbers = itertools.count(1)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[MemoryFeed, MilvusIndex]]:
-    feed = MemoryFeed()
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=BACKENDS, ids=lambda flavor: flavor.value)
+async def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[MemoryFeed, MilvusIndex]]:
+    feed = new_catalog()
     folder: Path = tmp_path_factory.mktemp("index")
-    index = MilvusIndex(feed, folder, settings=IndexSettings(idle_s=3_600))
+    settings = IndexSettings(idle_s=3_600)
+    index = MilvusIndex(feed, folder, server=server_of(request, request.param), settings=settings)
     await index.start()
     yield feed, index
     await index.stop()
@@ -148,6 +152,6 @@ async def test_namespaces_never_see_each_other_and_one_can_be_dropped_alone(shar
     session = index._backend.session
     assert session is not None
     left = await index._backend.read(session.connection.collections)
-    assert f"clag_{one}" not in left
-    assert f"clag_{other}" in left
+    assert session.connection._name(one) not in left
+    assert session.connection._name(other) in left
     assert sorted(await found(index, other, None, unit(0))) == mine[other]
