@@ -11,6 +11,8 @@ from clag.v1 import admin_service_pb2 as pb
 
 import clag_server
 from clag_server.api import limits
+from clag_server.api.convert_memory import etag
+from clag_server.api.convert_namespace import settings_to
 from clag_server.api.convert_values import duration, time_to
 from clag_server.api.facts import ModelFacts, ServerFacts
 from clag_server.catalog.api import Namespace
@@ -33,8 +35,11 @@ def namespace_to(namespace: Namespace) -> pb.Namespace:
         namespace=namespace.name,
         embedding_model=namespace.embedder.name,
         embedding_dimension=namespace.embedder.dim,
+        settings=settings_to(namespace.settings),
         create_time=time_to(namespace.create_time_ns),
-        update_time=time_to(namespace.create_time_ns),
+        update_time=time_to(namespace.update_time_ns or namespace.create_time_ns),
+        deleting=namespace.deleting,
+        etag=etag(namespace.revision),
     )
 
 

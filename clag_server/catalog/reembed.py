@@ -1,7 +1,7 @@
 """Switching a namespace to another embedder: pin, vectors and sums, in one transaction.
 
-One transaction, so that a kill at any moment leaves one of the two spaces and never a mixture. It writes every vector
-of the namespace (about 2 KiB a memory for 384 numbers), and other writes wait for it.
+One transaction, so that a kill at any moment leaves one of the two spaces and never a mixture. It writes every
+vector of the namespace (about 2 KiB a memory for 384 numbers), and other writes wait for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from clag_server.types.change import HistoryCause
 from clag_server.types.memory import Matrix, MemoryState
 
 _INSERT_HISTORY: Final = compile_insert(memory_history)
-_EMBED: Final = "UPDATE memories SET embedding = ?, client_embedding = 0, revision = ?, update_time_ns = ? WHERE key = ? AND ns = ?"
+_EMBED: Final = (
+    "UPDATE memories SET embedding = ?, client_embedding = 0, revision = ?, update_time_ns = ? "
+    "WHERE key = ? AND ns = ?"
+)
 _EPISODE_SUM: Final = "UPDATE episodes SET vector_sum = ? WHERE ns = ? AND episode = ?"
 _CLUSTER_SUM: Final = "UPDATE clusters SET vector_sum = ? WHERE ns = ? AND cluster = ?"
 _UNPLACED: Final = {

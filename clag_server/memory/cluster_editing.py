@@ -194,7 +194,7 @@ class ClusterEditing:
     async def _editing(self, namespace: str, options: EditOptions, edited: int) -> AsyncIterator[_Edit]:
         """Give an edit under the namespace's lock; its etag is checked, and whether it was answered before."""
         state = (await self._registry.pipeline(namespace, create=False, check=False)).state
-        async with state.lock:
+        async with state.editing():
             edit = _Edit(state, self._catalog, options, EditDraft(state.map, self._now_ns()))
             await edit.find_answer()
             if edit.answered is None:

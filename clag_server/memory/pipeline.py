@@ -74,6 +74,11 @@ class NamespacePipeline:
         self._embed_wake.set()
         self._organize_wake.set()
 
+    @property
+    def running(self) -> bool:
+        """Whether memories are brought on: not in maintenance, and not while they are of another embedder."""
+        return bool(self._tasks)
+
     async def stop(self) -> None:
         """Cancel the loops; a transaction that has begun is finished by the catalog."""
         for task in self._tasks:

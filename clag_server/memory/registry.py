@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import structlog
@@ -14,8 +15,11 @@ from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.pipeline import NamespacePipeline
 from clag_server.memory.progress import ProgressHub
 from clag_server.models.api import Embedder, ModelUnavailableError, SlmEngine, TokenCounter
-from clag_server.types.errors import ClagError, Draining, NamespaceDeleted
+from clag_server.types.errors import ClagError, Draining, NamespaceDeleted, NamespaceLimit
 from clag_server.vectors.api import VectorIndex
+
+_READERS_S = 30.0
+"""Longest wait for questions that are being answered, in seconds, before a namespace is changed as a whole."""
 
 _log = structlog.get_logger(__name__)
 
@@ -69,6 +73,7 @@ class NamespaceRegistry:
         self._now_ns = now_ns
         self._pipelines: dict[str, NamespacePipeline] = {}
         self._leaving: set[str] = set()
+        self._again: set[str] = set()
         self._opening = asyncio.Lock()
         self._stopping = False
 
@@ -76,7 +81,7 @@ class NamespaceRegistry:
         """Open the namespaces that have unfinished work."""
         unfinished = await self._catalog.backlog()
         for namespace in await self._catalog.list_namespaces():
-            if any(unfinished.get(namespace.ns, {}).values()):
+            if not namespace.deleting and any(unfinished.get(namespace.ns, {}).values()):
                 await self._resume(namespace)
 
     async def stop(self) -> None:
@@ -88,18 +93,26 @@ class NamespaceRegistry:
         """The pipelines that are open now."""
         return tuple(self._pipelines.values())
 
-    async def pipeline(self, name: str, *, create: bool, check: bool = True) -> NamespacePipeline:
+    def opened(self, name: str) -> NamespacePipeline | None:
+        """The namespace's pipeline if it is open now."""
+        return self._pipelines.get(name)
+
+    async def pipeline(
+        self, name: str, *, create: bool, check: bool = True, again: bool = False
+    ) -> NamespacePipeline:
         """Return the namespace's running pipeline.
 
         Args:
             name: The namespace.
             create: Whether it is created where it is missing and settings allow that.
             check: Whether one whose vectors are of another embedder is refused.
+            again: Whether it is let through all the same while it is embedded again for the server's embedder.
 
         Raises:
             NotFound: there is no such namespace.
             NamespaceDeleted: it is being deleted.
             EmbedderMismatch: see `check`.
+            NamespaceLimit: it would be one too many.
             Draining: the server stops.
         """
         if self._stopping:
@@ -112,7 +125,7 @@ class NamespaceRegistry:
                 if name in self._leaving:
                     raise NamespaceDeleted(name)
                 pipeline = self._pipelines.get(name) or await self._open(name, create=create)
-        if check:
+        if check and not (again and name in self._again):
             pipeline.state.check_embedder(self.pin())
         return pipeline
 
@@ -124,24 +137,75 @@ class NamespaceRegistry:
         if leaving:
             self._leaving.add(name)
         async with self._opening:
-            pipeline = self._pipelines.pop(name, None)
-            if pipeline is not None:
-                await pipeline.stop()
+            await self._close(name, leaving=leaving)
 
     def forget_leaving(self, name: str) -> None:
         """Say that a deleted namespace is gone: its name may be used again."""
         self._leaving.discard(name)
+
+    @asynccontextmanager
+    async def closed(self, name: str) -> AsyncIterator[None]:
+        """Keep a namespace closed while the block changes it as a whole; calls that need it wait meanwhile.
+
+        Edits of its memories have ended then, and questions too, unless their readers are too slow.
+        """
+        async with self._opening:
+            pipeline = await self._close(name, leaving=False)
+            if pipeline is None:
+                yield
+                return
+            await pipeline.state.unread(_READERS_S)
+            async with pipeline.state.lock:
+                pipeline.state.retired = True
+                yield
+
+    def embed_again(self, name: str, *, running: bool) -> None:
+        """Say that a namespace is (or no longer is) embedded again: it serves by words, and takes memories."""
+        if running:
+            self._again.add(name)
+        else:
+            self._again.discard(name)
+
+    def is_embedded_again(self, name: str) -> bool:
+        """Whether a namespace is being embedded again."""
+        return name in self._again
+
+    async def check_room(self, name: str) -> None:
+        """Raise NamespaceLimit where a namespace of this name would be one too many; one that exists is not."""
+        limit = self._ingest.max_namespaces
+        if not limit:
+            return
+        known = await self._catalog.list_namespaces()
+        if len(known) >= limit and all(namespace.name != name for namespace in known):
+            raise NamespaceLimit(limit)
+
+    def renewed(self, namespace: Namespace) -> None:
+        """Say that a namespace has other settings."""
+        pipeline = self._pipelines.get(namespace.name)
+        if pipeline is not None:
+            pipeline.state.namespace = namespace
 
     def pin(self) -> EmbedderPin:
         """The embedding space of the configured embedder. Raises ModelUnavailableError while it is not known."""
         embedder = self._models.embedder
         return EmbedderPin(embedder.name, embedder.fingerprint, embedder.dim)
 
+    async def _close(self, name: str, *, leaving: bool) -> NamespacePipeline | None:
+        pipeline = self._pipelines.pop(name, None)
+        if pipeline is not None:
+            if leaving:
+                pipeline.deleted.set()
+            await pipeline.stop()
+        return pipeline
+
     async def _open(self, name: str, *, create: bool) -> NamespacePipeline:
         if create and self._ingest.auto_create_namespaces:
+            await self.check_room(name)
             namespace = await self._catalog.ensure_namespace(name, self.pin(), create=True)
         else:
             namespace = await self._catalog.get_namespace(name)
+        if namespace.deleting:
+            raise NamespaceDeleted(name)
         state = NamespaceState(
             namespace, catalog=self._catalog, index=self._index, organize=self._organize, now_ns=self._now_ns
         )

@@ -25,7 +25,7 @@ from clag_server.memory.lexical import tokens
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.ranking import rank
 from clag_server.memory.selecting import EpisodeScores, explain_clusters, pick_episodes, score_episodes
-from clag_server.models.api import Embedder, ModelError, Priority, TokenCounter
+from clag_server.models.api import Embedder, ModelError, ModelUnavailableError, Priority, TokenCounter
 from clag_server.types.cluster import ClusterState
 from clag_server.types.errors import FieldViolation, InvalidField
 from clag_server.types.memory import Vector
@@ -49,12 +49,13 @@ _GLOBAL_DENSE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a retrieval works with."""
+    """What a retrieval works with; `by_words` says why there is no searching by meaning, "" where there is."""
 
     embedder: Embedder
     counter: TokenCounter
     cache: EpisodeCache
     config: RetrieveConfig
+    by_words: str = ""
 
 
 class Retrieval:
@@ -148,6 +149,11 @@ class Retrieval:
     async def _vector(self) -> Vector:
         """Return the query's unit vector (dim,), or zeros when words alone must do."""
         query, dim = self._query, self._state.dim
+        if self._tools.by_words:
+            if not tokens(query.text):
+                raise ModelUnavailableError(self._tools.by_words)
+            self._degraded.append(Degradation(DegradationKind.DENSE_UNAVAILABLE, self._tools.by_words))
+            return np.zeros(dim, dtype=np.float32)
         if query.vector is not None:
             if query.vector.shape != (dim,):
                 raise InvalidField(

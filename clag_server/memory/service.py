@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from clag_server.catalog.api import MemoryPage, Namespace, NamespaceStats
+from clag_server.memory.editing import Editor
+from clag_server.memory.namespaces import Namespaces
+from clag_server.memory.operations import Operations
+from clag_server.memory.reindexing import Reindexing
 from clag_server.types.cluster import Cluster
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import Ack, AckLevel, IngestItem, IngestStages, StreamPosition, StreamTotals
@@ -85,12 +89,31 @@ class IngestSession(Protocol):
     def acks(self) -> AsyncIterator[Ack]:
         """Acknowledgements as they come, merged where the reader is slow; ends when the session is closed."""
 
+    async def namespace_deleted(self) -> None:
+        """Wait until the namespace is being deleted: the stream has to end."""
+
     async def close(self) -> None:
         """End `acks` after what is committed was acknowledged at DURABLE."""
 
 
 class MemoryService(Protocol):
-    """Every use case of the memory system."""
+    """Every use case of the memory system; some groups of them have doors of their own."""
+
+    @property
+    def edits(self) -> Editor:
+        """Updates and deletes of memories."""
+
+    @property
+    def whole(self) -> Namespaces:
+        """Namespaces as a whole."""
+
+    @property
+    def operations(self) -> Operations:
+        """Long-running operations."""
+
+    @property
+    def reindexing(self) -> Reindexing:
+        """Rebuilds of the vector index."""
 
     async def start(self) -> None:
         """Open the stores, resume unfinished work."""
@@ -124,9 +147,6 @@ class MemoryService(Protocol):
         embeddings: bool = False,
     ) -> tuple[MemoryPage, int]:
         """Page through memories by key; returns the page and the revision it was read at."""
-
-    async def delete_memory(self, namespace: str, memory_id: str, *, etag: str, allow_missing: bool) -> int:
-        """Delete a memory everywhere; returns the revision."""
 
     async def list_clusters(self, namespace: str, *, include_archived: bool) -> tuple[Sequence[ClusterView], int]:
         """All clusters, largest first."""

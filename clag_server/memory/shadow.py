@@ -1,7 +1,7 @@
 """New vectors of a namespace, gathered in a file while the old ones serve.
 
-The file is a row of records (key, vector) of one size, in order of keys, and nothing else: how many of them count is
-kept by whoever resumes, so that what a crash tore off or doubled at the end is cut away. All methods block.
+The file is a row of records (key, vector) of one size, in order of keys, and nothing else: how many of them count
+is kept by whoever resumes, so that what a crash tore off or doubled at the end is cut away. All methods block.
 """
 
 from __future__ import annotations
@@ -85,8 +85,3 @@ class ShadowFile:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    def remove(self) -> None:
-        """Close and delete."""
-        self.close()
-        self._path.unlink(missing_ok=True)

@@ -5,31 +5,46 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import structlog
 
 from clag_server.catalog.api import Catalog, MemoryPage, Namespace
+from clag_server.catalog.api_log import OperationStore
+from clag_server.catalog.api_reembed import EmbedderSwitch
 from clag_server.memory.cluster_editing import ClusterEditing
 from clag_server.memory.cluster_views import views
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
 from clag_server.memory.counters import Outcome
+from clag_server.memory.editing import Editor
 from clag_server.memory.episode_cache import EpisodeCache
+from clag_server.memory.expiry import ExpirySweep
 from clag_server.memory.ingest import StreamSession
 from clag_server.memory.namespace import NamespaceState
+from clag_server.memory.namespaces import Namespaces
+from clag_server.memory.operations import Operations
 from clag_server.memory.profiles import due
-from clag_server.memory.progress import KeyProgress, ProgressHub
+from clag_server.memory.progress import ProgressHub
+from clag_server.memory.reembedding import Reembedding
 from clag_server.memory.registry import Models, NamespaceRegistry
+from clag_server.memory.reindexing import Reindexing
 from clag_server.memory.retrieving import Retrieval, Tools
 from clag_server.memory.service import ClusterView, Created, StoreStats, SystemStats
 from clag_server.types.cluster import ClusterState
-from clag_server.types.errors import FieldViolation, InvalidField, NotFound
+from clag_server.types.errors import FieldViolation, InvalidField, NamespaceDeleted, NotFound
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AckLevel, Disposition, IngestItem, IngestStages
-from clag_server.types.memory import Memory, MemoryState, NewMemory
+from clag_server.types.memory import Memory, NewMemory
+from clag_server.types.operation import OperationKind
 from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 from clag_server.vectors.api import VectorIndex
 
 _log = structlog.get_logger(__name__)
+
+
+class SystemCatalog(Catalog, OperationStore, EmbedderSwitch, Protocol):
+    """All that a memory system needs of its catalog."""
 
 
 class MemorySystem:
@@ -38,9 +53,10 @@ class MemorySystem:
     def __init__(
         self,
         *,
-        catalog: Catalog,
+        catalog: SystemCatalog,
         index: VectorIndex,
         models: Models,
+        data_dir: Path,
         ingest: IngestConfig,
         organize: OrganizeConfig,
         retrieve: RetrieveConfig,
@@ -67,6 +83,37 @@ class MemorySystem:
         )
         self._cluster_edits = ClusterEditing(self._registry, catalog=catalog, now_ns=now_ns)
         self._touching: set[asyncio.Task[None]] = set()
+        self.edits = Editor(self._registry, catalog=catalog, hub=self._hub, cache=self._cache, now_ns=now_ns)
+        self.operations = Operations(catalog, now_ns=now_ns)
+        self.whole = Namespaces(
+            self._registry,
+            catalog=catalog,
+            index=index,
+            cache=self._cache,
+            operations=self.operations,
+            now_ns=now_ns,
+        )
+        self._reembedding = Reembedding(
+            self._registry,
+            catalog=catalog,
+            switch=catalog,
+            index=index,
+            cache=self._cache,
+            models=models,
+            folder=data_dir / "reembedding",
+            now_ns=now_ns,
+        )
+        self.reindexing = Reindexing(
+            self._registry,
+            catalog=catalog,
+            index=index,
+            operations=self.operations,
+            reembedding=self._reembedding,
+            now_ns=now_ns,
+        )
+        self._sweep = ExpirySweep(
+            self._registry, catalog=catalog, editor=self.edits, pause_s=ingest.expiry_sweep_s, now_ns=now_ns
+        )
 
     @property
     def registry(self) -> NamespaceRegistry:
@@ -85,13 +132,23 @@ class MemorySystem:
 
     # --- life
     async def start(self) -> None:
-        """Open the stores and resume the namespaces that have unfinished work."""
+        """Open the stores; resume operations, and the namespaces that have unfinished work."""
         await self._catalog.open()
         await self._index.start()
+        unfinished = await self._catalog.unfinished_operations([OperationKind.REEMBED])
+        await self._reembedding.clean(unfinished)
+        for operation in unfinished:
+            self._registry.embed_again(operation.namespace, running=True)
+        await self.operations.start()
+        await self.whole.resume()
         await self._registry.resume()
+        self._sweep.start()
 
     async def stop(self) -> None:
-        """Stop the pipelines, the index and the catalog, in this order."""
+        """Stop what works on its own, the pipelines, the index and the catalog, in this order."""
+        await self._sweep.stop()
+        await self.operations.stop()
+        await self.edits.stop()
         await self._registry.stop()
         await asyncio.gather(*self._touching, return_exceptions=True)
         await self._index.stop()
@@ -106,11 +163,16 @@ class MemorySystem:
             raise InvalidField(FieldViolation("open.ack_level", "stages STORE_ONLY acknowledges DURABLE only"))
         if stages is IngestStages.EMBED_ONLY and level > AckLevel.SEARCHABLE:
             raise InvalidField(FieldViolation("open.ack_level", "stages EMBED_ONLY acknowledges up to SEARCHABLE"))
-        pipeline = await self._registry.pipeline(namespace, create=True)
+        pipeline = await self._registry.pipeline(namespace, create=True, again=True)
         position = await self._catalog.open_stream(pipeline.state.ns, stream_id)
 
         def on_stored(keys: Sequence[int]) -> None:
-            pipeline.stored(keys, later=stages is not IngestStages.ALL)
+            # Not always the one that the stream began with: a namespace that was embedded again has another.
+            now = self._registry.opened(namespace) or pipeline
+            now.stored(keys, later=stages is not IngestStages.ALL)
+
+        def on_finish(sessions: frozenset[str]) -> None:
+            (self._registry.opened(namespace) or pipeline).end_sessions(sessions)
 
         return StreamSession(
             namespace=pipeline.state.namespace,
@@ -120,7 +182,8 @@ class MemorySystem:
             catalog=self._catalog,
             hub=self._hub,
             on_stored=on_stored,
-            on_finish=pipeline.end_sessions,
+            on_finish=on_finish,
+            deleted=pipeline.deleted,
             now_ns=self._now_ns,
         )
 
@@ -128,7 +191,7 @@ class MemorySystem:
         self, namespace: str, memory: NewMemory, *, request_id: str, level: AckLevel
     ) -> Created:
         """Store one memory and wait until it reached `level`."""
-        pipeline = await self._registry.pipeline(namespace, create=True)
+        pipeline = await self._registry.pipeline(namespace, create=True, again=True)
         state = pipeline.state
         if memory.embedding is not None and len(memory.embedding) != state.dim:
             wrong = f"has {len(memory.embedding)} numbers, this namespace takes {state.dim}"
@@ -141,34 +204,16 @@ class MemorySystem:
             duplicate = item.disposition is Disposition.DUPLICATE
             if item.key is not None and not duplicate:
                 pipeline.stored([item.key])
-                await self._reached(item.key, level)
+                await pipeline.reached(item.key, level)
         stored = await self._catalog.memory(state.ns, item.memory_id)
         return Created(stored, duplicate, result.revision)
-
-    async def delete_memory(self, namespace: str, memory_id: str, *, etag: str, allow_missing: bool) -> int:
-        """Delete a memory everywhere; returns the revision."""
-        state = (await self._registry.pipeline(namespace, create=False, check=False)).state
-        async with state.lock:
-            try:
-                memory = await self._catalog.memory(state.ns, memory_id)
-                revision = await asyncio.shield(
-                    self._catalog.delete(state.ns, memory_id, etag=etag, now_ns=self._now_ns())
-                )
-            except NotFound:
-                if allow_missing:
-                    return await self._catalog.revision()
-                raise
-            await state.refresh(episode=memory.episode, cluster=memory.cluster)
-        gone = KeyProgress(memory.key, AckLevel.ORGANIZED, None, MemoryState.QUARANTINED, "deleted")
-        self._hub.publish([gone])
-        return revision
 
     # --- reading
     async def get_memory(
         self, namespace: str, memory_id: str, *, embedding: bool, fresh_revision: int
     ) -> tuple[Memory, int]:
         """Return the memory and the revision it was read at."""
-        known = await self._catalog.get_namespace(namespace)
+        known = await self._known(namespace)
         revision = await self._fresh(fresh_revision)
         return await self._catalog.memory(known.ns, memory_id, embedding=embedding), revision
 
@@ -183,7 +228,7 @@ class MemorySystem:
         embeddings: bool = False,
     ) -> tuple[MemoryPage, int]:
         """Page through memories by key; returns the page and the revision it was read at."""
-        known = await self._catalog.get_namespace(namespace)
+        known = await self._known(namespace)
         revision = await self._fresh(fresh_revision)
         page = await self._catalog.list_memories(
             known.ns, where=where, after=after, limit=limit, embeddings=embeddings
@@ -211,17 +256,22 @@ class MemorySystem:
 
     async def retrieve(self, query: RetrieveQuery) -> AsyncIterator[RetrieveStage]:
         """Answer a query in stages."""
-        pipeline = await self._registry.pipeline(query.namespace, create=False)
+        pipeline = await self._registry.pipeline(query.namespace, create=False, again=True)
         state = pipeline.state
         started = time.perf_counter()
+        by_words = ""
+        if self._registry.is_embedded_again(query.namespace):
+            by_words = "the namespace is being embedded again for another model; it is searched by words alone"
         if query.fresh_revision:
             await self._fresh(query.fresh_revision)
-            await pipeline.wait_embedded(query.fresh_revision)
+            if not by_words:
+                await pipeline.wait_embedded(query.fresh_revision)
         state.counters.add(Outcome.RETRIEVALS)
-        tools = Tools(self._models.embedder, self._models.token_counter, self._cache, self._retrieve)
-        retrieval = Retrieval(query, state, tools, waited_s=time.perf_counter() - started)
-        async for stage in retrieval.stages():
-            yield stage
+        tools = Tools(self._models.embedder, self._models.token_counter, self._cache, self._retrieve, by_words)
+        with state.read():
+            retrieval = Retrieval(query, state, tools, waited_s=time.perf_counter() - started)
+            async for stage in retrieval.stages():
+                yield stage
         self._touch(state, retrieval.returned)
 
     async def namespaces(self) -> Sequence[Namespace]:
@@ -246,21 +296,12 @@ class MemorySystem:
         return StoreStats(self._index.status(), await asyncio.to_thread(self._bytes_on_disk))
 
     # --- helpers
-    async def _reached(self, key: int, level: AckLevel) -> None:
-        """Wait until a memory reached the level."""
-        if level <= AckLevel.DURABLE:
-            return
-        reached = asyncio.Event()
-
-        def listener(progress: KeyProgress) -> None:
-            if progress.level >= level:
-                reached.set()
-
-        self._hub.listen(key, listener)
-        try:
-            await reached.wait()
-        finally:
-            self._hub.forget(key, listener)
+    async def _known(self, namespace: str) -> Namespace:
+        """Return a namespace. Raises NotFound, NamespaceDeleted."""
+        known = await self._catalog.get_namespace(namespace)
+        if known.deleting:
+            raise NamespaceDeleted(namespace)
+        return known
 
     async def _fresh(self, revision: int) -> int:
         """Return the newest revision, at least `revision`: writes are visible here when they are committed."""

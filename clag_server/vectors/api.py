@@ -67,7 +67,16 @@ class VectorIndex(Protocol):
         """Search the partitions of `clusters` (None: the whole namespace)."""
 
     async def drop(self, ns: int) -> None:
-        """Drop everything of a namespace."""
+        """Drop everything of a namespace; named again, it is rebuilt from the catalog."""
+
+    async def rebuild(self, ns: int, dim: int) -> None:
+        """Have a namespace rebuilt from the catalog; returns at once, `settle` waits for it."""
+
+    async def settle(self, ns: int) -> None:
+        """Wait until a namespace that was named before is READY and holds all that was announced."""
+
+    def namespace_status(self, ns: int) -> IndexStatus:
+        """The state of one namespace."""
 
     def status(self) -> IndexStatus:
         """The state of the backend as a whole."""

@@ -36,5 +36,14 @@ class ScanIndex:
     async def drop(self, ns: int) -> None:
         """Nothing is kept."""
 
+    async def rebuild(self, ns: int, dim: int) -> None:
+        """Nothing is kept, so there is nothing to rebuild."""
+
+    async def settle(self, ns: int) -> None:
+        """Always settled."""
+
+    def namespace_status(self, ns: int) -> IndexStatus:
+        return self.status()
+
     def status(self) -> IndexStatus:
         return IndexStatus(IndexState.READY, "", 0, 0, 0)

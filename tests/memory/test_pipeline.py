@@ -37,6 +37,7 @@ async def running(path: Path, script: Script, **organize: object) -> AsyncIterat
         catalog=catalog,
         index=ScanIndex(catalog),
         models=ScriptedModels(script),
+        data_dir=path,
         ingest=IngestConfig(retry_base_s=0.01, max_attempts=2),
         organize=OrganizeConfig(**organize),  # type: ignore[arg-type]
         retrieve=RetrieveConfig(),
@@ -164,7 +165,7 @@ async def test_what_replaced_a_memory_is_returned_before_it(tmp_path: Path) -> N
 async def test_a_deleted_memory_is_gone_from_answers_and_counts(tmp_path: Path) -> None:
     async with running(tmp_path, Script()) as system:
         await ingest(system, ["the battery is low", "the battery is full", "a visitor came"])
-        await system.delete_memory("robots", "m1", etag="", allow_missing=False)
+        await system.edits.delete("robots", "m1", etag="")
         hits = await _hits(system, "battery")
         views, _ = await system.list_clusters("robots", include_archived=True)
     assert "m1" not in [hit.memory.memory_id for hit in hits]
