@@ -61,10 +61,12 @@ def history_entry_to(namespace: str, entry: HistoryEntry) -> pb.MemoryHistoryEnt
 
 
 def _after(request: pb.WatchRequest) -> int | None:
-    if not request.start_after.token:
+    token = request.start_after.token
+    if not token:
         return None
     try:
-        return fresh_revision(request.namespace, types_pb2.ReadOptions(at_least_as_fresh=request.start_after))
+        asked = types_pb2.ReadOptions(at_least_as_fresh=types_pb2.Revision(token=token))
+        return fresh_revision(request.namespace, asked)
     except InvalidField as invalid:
         raise InvalidField(FieldViolation("start_after.token", invalid.violations[0].description)) from None
 
