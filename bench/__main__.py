@@ -7,10 +7,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from bench import ingest, retrieve, scale, slm
+from bench import crash, ingest, retrieve, scale, slm
 
 BENCHES = {"ingest": ingest.main, "retrieve": retrieve.main}
-STORE = ("scale",)
+STORE = ("crash", "scale")
 
 
 def main() -> None:
@@ -22,9 +22,12 @@ def main() -> None:
     of_slm.add_argument("--slm", help="model name, folder or .gguf file; the settings' model when left out")
     of_slm.add_argument("--device", default="auto", help="where it runs")
     of_slm.add_argument("--report", type=Path, help="JSON file for all numbers")
-    of_store = parser.add_argument_group("scale")
+    of_store = parser.add_argument_group("crash, scale")
     of_store.add_argument("--sizes", type=_numbers, default=(), help="scale: numbers of memories, with commas")
     of_store.add_argument("--root", type=Path, help="scale: directory for the data; a temporary one when left out")
+    of_store.add_argument("--no-evolve", action="store_true", help="scale: neither annotate nor link memories")
+    of_store.add_argument("--kills", type=int, default=0, help="crash: how often; 100 when left out")
+    of_store.add_argument("--seed", type=int, help="crash: repeats the choices of a run")
     arguments = parser.parse_args()
     if arguments.name in STORE:
         sys.exit(asyncio.run(_store(arguments)))
@@ -38,7 +41,11 @@ def main() -> None:
 
 async def _store(arguments: argparse.Namespace) -> int:
     """Run a benchmark of the store; returns the exit code."""
-    return await scale.main(quick=arguments.quick, sizes=arguments.sizes, root=arguments.root)
+    if arguments.name == "crash":
+        return await crash.main(quick=arguments.quick, kills=arguments.kills, seed=arguments.seed)
+    return await scale.main(
+        quick=arguments.quick, sizes=arguments.sizes, root=arguments.root, evolve=not arguments.no_evolve
+    )
 
 
 def _numbers(text: str) -> list[int]:

@@ -21,7 +21,7 @@ class Row:
     episodes: int
     stored_rate: float
     searchable_rate: float
-    organized_rate: float
+    organized_rate: float | None
     two_stage_ms: tuple[float, float]
     global_ms: tuple[float, float]
     server_mib: float
@@ -37,12 +37,16 @@ class Row:
         return (
             f"{self.size:,} memories, {self.clusters:,} clusters, {self.episodes:,} episodes: "
             f"stored {self.stored_rate:,.0f}/s, searchable {self.searchable_rate:,.0f}/s, "
-            f"organized {self.organized_rate:,.0f}/s; two-stage p50 {self.two_stage_ms[0]:.1f} p99 "
+            f"organized {_rate(self.organized_rate)}/s; two-stage p50 {self.two_stage_ms[0]:.1f} p99 "
             f"{self.two_stage_ms[1]:.1f} ms, global p50 {self.global_ms[0]:.1f} p99 {self.global_ms[1]:.1f} ms; "
             f"server {self.server_mib:,.0f} MiB, children {self.children_mib:,.0f} MiB; "
             f"serves after {self.serving_s:.2f} s, answers after {self.answer_s:.2f} s, index ready after "
             f"{self.ready_s:.2f} s; catalog {self.catalog_mib:,.0f} MiB, index {self.index_mib:,.0f} MiB"
         )
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"
 
 
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
@@ -51,7 +55,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("episodes", lambda r: f"{r.episodes:,}"),
     ("stored/s", lambda r: f"{r.stored_rate:,.0f}"),
     ("searchable/s", lambda r: f"{r.searchable_rate:,.0f}"),
-    ("organized/s", lambda r: f"{r.organized_rate:,.0f}"),
+    ("organized/s", lambda r: _rate(r.organized_rate)),
     ("two-stage p50 / p99 ms", lambda r: f"{r.two_stage_ms[0]:.1f} / {r.two_stage_ms[1]:.1f}"),
     ("global p50 / p99 ms", lambda r: f"{r.global_ms[0]:.1f} / {r.global_ms[1]:.1f}"),
     ("server MiB", lambda r: f"{r.server_mib:,.0f}"),

@@ -25,7 +25,7 @@ from typing import Final
 import grpc
 import psutil
 from clag.v1 import admin_service_pb2 as admin_pb
-from clag_client import AsyncClient, RetryPolicy
+from clag_client import AsyncClient, ClagError, RetryPolicy
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 START_S: Final = 90.0
@@ -221,7 +221,21 @@ class StoreServer:
         """A client that looks for the server quickly when it goes away."""
         retry = RetryPolicy(reconnect_budget_s=START_S, first_pause_s=0.05, longest_pause_s=0.2)
         async with AsyncClient(self.address, retry=retry) as client:
+            # A connection to an address that refused one lately waits before it tries again.
+            async with asyncio.timeout(START_S):
+                while not await _answers(client):  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(POLL_S)
             yield client
+
+
+async def _answers(client: AsyncClient) -> bool:
+    try:
+        await client.server_info(timeout_s=5)
+    except ClagError as error:
+        if error.code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise
+        return False
+    return True
 
 
 async def index_ready(client: AsyncClient, namespace: str, timeout_s: float = START_S) -> admin_pb.GetStatsResponse:
