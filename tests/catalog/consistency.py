@@ -172,7 +172,7 @@ def _check_clusters(file: _File, namespace: sqlite3.Row) -> None:
 def _check_references(file: _File) -> None:
     """Links, supersession and history name memories that are there; nothing is left of what others said of one."""
     links = {key: json.loads(memory["links"]) for key, memory in file.memories.items()}
-    targets = {(file.ids[link[0]], key) for key, of_one in links.items() for link in of_one}
+    targets = {(file.ids.get(link[0]), key) for key, of_one in links.items() for link in of_one}
     rows = file.rows("SELECT target, source FROM link_targets WHERE ns = :ns")
     assert {(row["target"], row["source"]) for row in rows} == targets, "link targets"
     superseding = {memory["superseded_by"] for memory in file.memories.values()} - {""}
