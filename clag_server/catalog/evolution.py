@@ -95,9 +95,9 @@ def _evolve_one(tx: WriteTx, ns: int, change: Evolution, *, now_ns: int) -> None
     new = {name: value for name, value in wanted.items() if value is not None and value != before[name]}
     if not new:
         return
-    kind = ChangeKind.MEMORY_EVOLVED
-    revision = tx.log_change(ns, kind, change.key, time_ns=now_ns, cluster=change.cluster)
     old = {name: before[name] for name in new if name != "state"}
+    kind = ChangeKind.MEMORY_EVOLVED if old else ChangeKind.MEMORY_UPDATED  # its state advanced, nothing else
+    revision = tx.log_change(ns, kind, change.key, time_ns=now_ns, cluster=change.cluster)
     if old:
         reason = HistoryCause.CONFLICT if "superseded_by" in old else HistoryCause.EVOLUTION
         entry = (revision, ns, change.key, change.cause, now_ns, to_json(old), reason, change.model, change.cluster)

@@ -43,6 +43,7 @@ class Owner:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.catalog_id = ""
         self.epoch: int | None = None
+        self._found: int | None = None
         self._successor: str | None = None
 
     def claim(self, connection: sa.Connection) -> int:
@@ -59,6 +60,10 @@ class Owner:
         """Remember an epoch that is on disk."""
         self.epoch = epoch
 
+    def postpone(self, connection: sa.Connection) -> None:
+        """Claim with the first write, unless somebody else does before."""
+        self.catalog_id, self._found = connection.exec_driver_sql(_READ).one()
+
     def refuse_if_lost(self) -> None:
         """Raise OwnershipLost when this opening was overtaken, whatever the file says since."""
         if self._successor is not None:
@@ -70,13 +75,12 @@ class Owner:
         Raises:
             OwnershipLost: somebody opened the catalog since.
         """
-        if self.epoch is None:
-            return self.claim(tx.connection)
-        if tx.owner_epoch != self.epoch:
+        expected = self._found if self.epoch is None else self.epoch
+        if tx.owner_epoch != expected:
             self._successor = tx.owner
-            _log.error("catalog was taken over", by=tx.owner, epoch=tx.owner_epoch, own_epoch=self.epoch)
+            _log.error("catalog was taken over", by=tx.owner, epoch=tx.owner_epoch, expected_epoch=expected)
             self.refuse_if_lost()
-        return self.epoch
+        return self.claim(tx.connection) if self.epoch is None else self.epoch
 
 
 def take_over(connection: sa.Connection) -> Owner:
@@ -101,7 +105,7 @@ def take_over(connection: sa.Connection) -> Owner:
         _log.warning("catalog could not be claimed yet", error=str(getattr(error, "orig", error)))
         if driver.in_transaction:
             driver.execute("ROLLBACK")
-        owner.catalog_id = connection.exec_driver_sql(_READ).one()[0]
+        owner.postpone(connection)
     else:
         owner.hold(epoch)
     return owner

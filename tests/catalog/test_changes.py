@@ -109,6 +109,14 @@ async def test_a_quarantined_and_a_superseded_memory_were_updated(catalog: Catal
     ]
 
 
+async def test_a_memory_whose_state_alone_advanced_was_updated_not_evolved(catalog: Catalog, ns: int) -> None:
+    (key,) = await organized(catalog, ns, 1)
+    before = await catalog.revision()
+    advanced = Evolution(key=key, cluster=1, cause=key, state=MemoryState.EVOLVED)
+    await catalog.evolve(ns, [advanced], now_ns=NOW + 2)
+    assert summary(await all_changes(catalog, after=before)) == [(ChangeKind.MEMORY_UPDATED, "m-0", 1, None)]
+
+
 async def test_earlier_changes_of_a_deleted_memory_still_name_it(catalog: Catalog, ns: int) -> None:
     await organized(catalog, ns, 2)
     await catalog.delete(ns, "m-0", etag="", now_ns=NOW + 5)

@@ -125,30 +125,51 @@ async def test_a_catalog_that_is_not_open_has_no_name_yet(tmp_path: Path) -> Non
         _ = SqliteCatalog(tmp_path / "catalog.db").catalog_id
 
 
-async def test_a_catalog_on_a_full_disk_is_read_and_claimed_as_soon_as_there_is_room(tmp_path: Path) -> None:
+@pytest.fixture
+async def unclaimed(tmp_path: Path) -> AsyncIterator[tuple[SqliteCatalog, int]]:
+    """Return a catalog with a memory "kept" that was opened while the disk was full, and a namespace."""
     live = await opened(tmp_path / "catalog.db")
     ns = (await support.namespace(live)).ns
-    for i in range(40):  # enough that the file beside the database reaches the limit below
-        await put(live, ns, f"m-{i}")
+    await support.store(live, ns, [NewMemory(text="x" * 100_000, memory_id="kept")])
     crashed = tmp_path / "crashed"
     crashed.mkdir()
-    for suffix in ("", "-wal"):
+    for suffix in ("", "-wal"):  # what a crash leaves: a log that is as long as the limit below allows
         shutil.copy(tmp_path / f"catalog.db{suffix}", crashed / f"catalog.db{suffix}")
-    expected = live.catalog_id
+    name = live.catalog_id
     await live.close()
     catalog = SqliteCatalog(crashed / "catalog.db")
     with largest_file((crashed / "catalog.db-wal").stat().st_size):
         await catalog.open()
-        assert catalog.catalog_id == expected
+        assert catalog.catalog_id == name
         assert epoch_of(catalog) is None
-        assert len(await stored(catalog, ns)) == 40
         with pytest.raises(StorageFailed):
             await put(catalog, ns, "no room")
         assert epoch_of(catalog) is None
+    yield catalog, ns
+    await catalog.close()
+
+
+async def test_a_catalog_that_was_opened_on_a_full_disk_is_read_and_claimed_when_there_is_room(
+    unclaimed: tuple[SqliteCatalog, int], tmp_path: Path
+) -> None:
+    catalog, ns = unclaimed
+    assert await stored(catalog, ns) == ["kept"]
     await put(catalog, ns, "room again")
     assert epoch_of(catalog) == 2
-    successor = await opened(crashed / "catalog.db")
+    successor = await opened(tmp_path / "crashed" / "catalog.db")
     with pytest.raises(OwnershipLost):
         await put(catalog, ns, "lost")
+    assert await stored(successor, ns) == ["kept", "room again"]
     await successor.close()
-    await catalog.close()
+
+
+async def test_a_catalog_that_could_not_be_claimed_belongs_to_who_comes_next(
+    unclaimed: tuple[SqliteCatalog, int], tmp_path: Path
+) -> None:
+    catalog, ns = unclaimed
+    successor = await opened(tmp_path / "crashed" / "catalog.db")
+    with pytest.raises(OwnershipLost):
+        await put(catalog, ns, "lost")
+    await put(successor, ns, "after")
+    assert await stored(successor, ns) == ["kept", "after"]
+    await successor.close()
