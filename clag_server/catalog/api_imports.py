@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from clag_server.types.ingest import StreamPosition, StreamRef
-from clag_server.types.transfer import ImportOptions, ImportResult, ImportRow, ReservedPlace
+from clag_server.types.transfer import EmbeddedMemory, ImportOptions, ImportResult, ImportRow, ReservedPlace
 
 
 class CatalogImports(Protocol):
@@ -46,5 +46,9 @@ class CatalogImports(Protocol):
     async def reserved_places(self, ns: int, keys: Sequence[int]) -> Mapping[int, ReservedPlace]:
         """Places that imports reserved for memories that they could not place; the others are absent."""
 
-    async def release_places(self, ns: int, keys: Sequence[int]) -> None:
-        """Forget reserved places: the memories are placed."""
+    async def place_reserved(self, ns: int, embedded: Sequence[EmbeddedMemory], *, now_ns: int) -> ImportResult:
+        """Place memories where a place is reserved for them, in one transaction; the reservations go.
+
+        Those that have annotations are EVOLVED, the others ROUTED. The outcomes name the placed ones; one whose
+        cluster is gone stays STORED. Raises NamespaceDeleted.
+        """

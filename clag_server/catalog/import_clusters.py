@@ -19,7 +19,7 @@ from clag_server.catalog.traces import chunks
 from clag_server.catalog.transaction import WriteTx
 from clag_server.types.cluster import Cluster, ClusterField, Episode
 from clag_server.types.ingest import StreamPosition, StreamRef
-from clag_server.types.memory import AnnotationSource, Memory
+from clag_server.types.memory import AnnotationSource
 from clag_server.types.transfer import ImportedCluster, ImportResult, ReservedPlace
 
 _EVERY_FIELD: Final = frozenset(ClusterField)
@@ -52,12 +52,12 @@ def new_cluster(tx: WriteTx, ns: int, row: ImportedCluster, *, dim: int) -> int:
 
 
 def new_episode(
-    tx: WriteTx, ns: int, place: ReservedPlace, memory: Memory, position: int, *, dim: int, now_ns: int
+    tx: WriteTx, ns: int, place: ReservedPlace, session_id: str, position: int, *, dim: int, now_ns: int
 ) -> None:
     """Make the closed episode of a place where there is none; its sums come from its members, later."""
     episode = Episode(
         episode=place.episode,
-        session_id=memory.session_id,
+        session_id=session_id,
         cluster=place.cluster,
         vector_sum=np.zeros(dim, dtype=np.float32),
         memory_count=0,

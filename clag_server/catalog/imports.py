@@ -260,7 +260,7 @@ class _Import:
             episode=place.episode,
             placement_id=placement.placement_id,
         )
-        new_episode(self._tx, self._ns, place, memory, position, dim=self._live.dim, now_ns=self._now_ns)
+        new_episode(self._tx, self._ns, place, memory.session_id, position, dim=self._live.dim, now_ns=self._now_ns)
         return values
 
     def _place(self, row: ImportedMemory) -> ReservedPlace | None:

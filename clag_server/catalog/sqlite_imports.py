@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clag_server.catalog import import_book, import_clusters, imports
+from clag_server.catalog import import_book, import_clusters, import_places, imports
 from clag_server.catalog.sqlite_base import SqliteBase
 from clag_server.types.ingest import StreamPosition, StreamRef
-from clag_server.types.transfer import ImportOptions, ImportResult, ImportRow, ReservedPlace
+from clag_server.types.transfer import EmbeddedMemory, ImportOptions, ImportResult, ImportRow, ReservedPlace
 
 
 class SqliteImports(SqliteBase):
@@ -42,6 +42,6 @@ class SqliteImports(SqliteBase):
         """Return reserved places."""
         return await self._read(lambda connection: import_book.reserved_places(connection, ns, keys))
 
-    async def release_places(self, ns: int, keys: Sequence[int]) -> None:
-        """Forget reserved places."""
-        await self._write(lambda tx: import_book.release(tx, ns, keys))
+    async def place_reserved(self, ns: int, embedded: Sequence[EmbeddedMemory], *, now_ns: int) -> ImportResult:
+        """Place what is embedded now."""
+        return await self._write(lambda tx: import_places.place_reserved(tx, ns, embedded, now_ns=now_ns))

@@ -21,6 +21,7 @@ from clag_server.memory.index_text import index_text, lexical_text
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.placing import Placer
 from clag_server.memory.progress import KeyProgress, ProgressHub
+from clag_server.memory.restoring import restore
 from clag_server.models.api import (
     Embedder,
     ModelRequestRefusedError,
@@ -97,6 +98,11 @@ class EmbedStage:
                 _stamps(following),
                 asyncio.create_task(self._embed(following, priority)),
             )
+        if embedded:
+            restored = await restore(state, embedded, vectors, still=self._still, hub=self._hub)
+            if restored:
+                rows = [i for i, memory in enumerate(embedded) if memory.key not in restored]
+                embedded, vectors = [embedded[i] for i in rows], vectors[rows]
         if embedded:
             lexical = await asyncio.to_thread(lambda: [lexical_text(memory) for memory in embedded])
             async with state.placing() as placer:

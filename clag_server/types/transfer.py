@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from clag_server.types.cluster import ClusterState
 from clag_server.types.ingest import Rejection, StoredItem
-from clag_server.types.memory import AnnotationSource, Memory
+from clag_server.types.memory import AnnotationSource, Memory, Vector
 from clag_server.types.namespace import NamespaceSettings
 
 
@@ -99,3 +99,12 @@ class ReservedPlace:
 
     episode: int
     cluster: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedMemory:
+    """A memory (by key) that has its embedding now, with its index tokens."""
+
+    key: int
+    embedding: Vector
+    lexical: str
