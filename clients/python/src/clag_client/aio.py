@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, cast
@@ -21,7 +21,9 @@ from clag_client.connect import Tls, channel_to, metadata_for
 from clag_client.errors import from_rpc
 from clag_client.ingestion import Ingestion
 from clag_client.retry import Outage, RetryPolicy
+from clag_client.transfer import ImportProgress, export_responses, import_records
 from clag_client.values import ItemLike, RetrieveOptions, retrieve_request, to_input
+from clag_client.watch import watch_responses
 
 __all__ = ["AsyncClient"]
 
@@ -231,6 +233,93 @@ class AsyncClient:
         """Read one cluster."""
         request = cluster_pb.GetClusterRequest(namespace=namespace, cluster_id=cluster_id)
         return (await self._unary(self.clusters.GetCluster, request, timeout_s)).cluster
+
+    def watch(
+        self,
+        namespace: str,
+        *,
+        start_after: types_pb2.Revision | None = None,
+        kinds: Sequence[memory_pb.ChangeKind.ValueType] = (),
+        include_values: bool = False,
+    ) -> AsyncGenerator[memory_pb.WatchResponse, None]:
+        """Yield changes as they happen, over reconnects; close the iterator (`contextlib.aclosing`) to stop.
+
+        Args:
+            namespace: what to watch.
+            start_after: `through` of a response seen before; None begins now.
+            kinds: which changes; all when empty.
+            include_values: whether changes carry the memory or cluster as it is then.
+        """
+        return watch_responses(
+            self.memory,
+            namespace,
+            start_after=start_after,
+            kinds=kinds,
+            include_values=include_values,
+            metadata=self.metadata,
+            outage=Outage(self._retry),
+        )
+
+    def export(
+        self,
+        namespace: str,
+        *,
+        cursor: str = "",
+        include_embeddings: bool = False,
+        filter: types_pb2.Filter | None = None,  # noqa: A002  # named as in the contract
+    ) -> AsyncGenerator[admin_pb.ExportResponse, None]:
+        """Yield batches of rows of one moment, over reconnects; close the iterator to stop early.
+
+        Args:
+            namespace: what to export.
+            cursor: of the last batch received, to go on there; empty starts a new snapshot.
+            include_embeddings: whether memories carry their embeddings.
+            filter: which memories; all when None.
+        """
+        return export_responses(
+            self.admin,
+            namespace,
+            cursor=cursor,
+            include_embeddings=include_embeddings,
+            filter=filter,
+            metadata=self.metadata,
+            outage=Outage(self._retry),
+        )
+
+    async def import_records(
+        self,
+        namespace: str,
+        records: Iterable[admin_pb.ExportRecord] | AsyncIterable[admin_pb.ExportRecord],
+        *,
+        stream_id: str = "",
+        on_conflict: admin_pb.ImportConflict.ValueType = admin_pb.IMPORT_CONFLICT_KEEP,
+        keep_organization: bool = False,
+        on_progress: ImportProgress = lambda _through, _rejections: None,
+    ) -> admin_pb.ImportFinished:
+        """Load exported rows, over reconnects, and return the server's counts.
+
+        Args:
+            namespace: where they go; created if the server allows it.
+            records: rows in the order of their export; read as fast as the server takes them.
+            stream_id: names the import. With the same id and the same rows again it goes on where it was.
+            on_conflict: what happens to rows whose ids are there.
+            keep_organization: whether clusters and annotations are taken over.
+            on_progress: hears how far it has come, and which rows were rejected.
+        """
+        opening = admin_pb.ImportOpen(
+            namespace=namespace,
+            stream_id=stream_id or uuid.uuid4().hex,
+            on_conflict=on_conflict,
+            keep_organization=keep_organization,
+        )
+        return await import_records(
+            self.admin,
+            opening,
+            records,
+            on_progress=on_progress,
+            metadata=self.metadata,
+            outage=Outage(self._retry),
+        )
 
     async def stats(self, namespace: str = "", *, timeout_s: float | None = None) -> admin_pb.GetStatsResponse:
         """Read counters of a namespace; of the whole server without one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -216,6 +216,58 @@ class Client:
         """Read one cluster."""
         return self._loop.run(self._client.get_cluster(namespace, cluster_id))
 
+    @contextmanager
+    def watch(
+        self,
+        namespace: str,
+        *,
+        start_after: types_pb2.Revision | None = None,
+        kinds: Sequence[memory_pb.ChangeKind.ValueType] = (),
+        include_values: bool = False,
+    ) -> Iterator[Iterator[memory_pb.WatchResponse]]:
+        """Watch changes as they happen, over reconnects. Leaving the context ends the watch."""
+        responses = self._client.watch(
+            namespace, start_after=start_after, kinds=kinds, include_values=include_values
+        )
+        with self._loop.entered(aclosing(responses)):
+            yield self._loop.iterate(responses)
+
+    @contextmanager
+    def export(
+        self,
+        namespace: str,
+        *,
+        cursor: str = "",
+        include_embeddings: bool = False,
+        filter: types_pb2.Filter | None = None,  # noqa: A002  # named as in the contract
+    ) -> Iterator[Iterator[admin_pb.ExportResponse]]:
+        """Export batches of rows of one moment, over reconnects. Leaving the context early ends the export."""
+        responses = self._client.export(
+            namespace, cursor=cursor, include_embeddings=include_embeddings, filter=filter
+        )
+        with self._loop.entered(aclosing(responses)):
+            yield self._loop.iterate(responses)
+
+    def import_records(
+        self,
+        namespace: str,
+        records: Iterable[admin_pb.ExportRecord],
+        *,
+        stream_id: str = "",
+        on_conflict: admin_pb.ImportConflict.ValueType = admin_pb.IMPORT_CONFLICT_KEEP,
+        keep_organization: bool = False,
+    ) -> admin_pb.ImportFinished:
+        """Load exported rows and return the server's counts. The rows are read in another thread."""
+        return self._loop.run(
+            self._client.import_records(
+                namespace,
+                _in_thread(iter(records)),
+                stream_id=stream_id,
+                on_conflict=on_conflict,
+                keep_organization=keep_organization,
+            )
+        )
+
     def stats(self, namespace: str = "") -> admin_pb.GetStatsResponse:
         """Read counters of a namespace; of the whole server without one."""
         return self._loop.run(self._client.stats(namespace))
@@ -237,7 +289,7 @@ async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
     await manager.__aexit__(None, None, None)
 
 
-async def _in_thread(items: Iterator[ItemLike]) -> AsyncIterator[ItemLike]:
+async def _in_thread(items: Iterator[T]) -> AsyncIterator[T]:
     while True:
         item = await asyncio.to_thread(next, items, _END)
         if item is _END:
