@@ -56,7 +56,13 @@ class EvolveStage:
         neighbours, annotations = await asyncio.gather(self._neighbours(memories), self._annotations(memories))
         changes: list[Evolution] = []
         for memory in memories:
-            changes += _changes(memory, neighbours[memory.key], annotations[memory.key], state)
+            changes += _changes(
+                memory,
+                neighbours[memory.key],
+                annotations[memory.key],
+                state,
+                model=self._slm.name if self._slm else "",
+            )
         evolved = await self._commit(memories, changes)
         self._count(evolved, changes, annotations)
         return len(memories)
@@ -146,7 +152,12 @@ def _same(memory: Memory, now: Memory | None) -> bool:
 
 
 def _changes(
-    memory: Memory, neighbours: Sequence[Neighbour], annotation: Annotation, state: NamespaceState
+    memory: Memory,
+    neighbours: Sequence[Neighbour],
+    annotation: Annotation,
+    state: NamespaceState,
+    *,
+    model: str,
 ) -> list[Evolution]:
     """Return the memory's own evolution and the links back from its neighbours."""
     if memory.cluster is None:
@@ -162,6 +173,7 @@ def _changes(
         add_links=tuple(links[: state.organize.max_links]),
         annotated_by=annotation.source,
         state=MemoryState.EVOLVED,
+        model=model if annotation.source is AnnotationSource.SLM else "",
     )
     by_id = {near.memory.memory_id: near for near in neighbours}
     back = [

@@ -46,7 +46,7 @@ class RequestIdReused(ClagError):
     """The request id was used before with another request."""
 
     def __init__(self, request_id: str) -> None:
-        super().__init__(f'request_id "{request_id}" was used before with another memory')
+        super().__init__(f'request_id "{request_id}" was used before with another request')
         self.request_id = request_id
 
 
