@@ -49,7 +49,8 @@ class Outbox:
     @property
     def full_of_written(self) -> bool:
         """Whether reading on has to wait until written ops may leave the overlay."""
-        return not self.caught_up and not self.backlog and bool(self._written)
+        full = len(self.overlay) >= self._settings.overlay_ops
+        return full and not self.backlog and bool(self._written)
 
     async def refresh(self) -> None:
         """Bring the overlay up to the end of the outbox, as far as it may grow; cheap without news.

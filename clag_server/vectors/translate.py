@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import grpc
 
 from clag_server.vectors.errors import BackendAwayError, BackendFaultError
 
-if TYPE_CHECKING:
-    from pymilvus.exceptions import MilvusException
-
 __all__ = ["translated"]
+
+_REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_MESSAGE_CHARACTERS = 300
 
 
 @contextlib.contextmanager
@@ -23,17 +22,30 @@ def translated(what: str) -> Iterator[None]:
 
     try:
         yield
-    except grpc.RpcError as error:
-        code = getattr(error, "code", lambda: None)()  # every error of a call has it, the base class does not
-        raise BackendAwayError(f"{what}: {code}", hung=code is grpc.StatusCode.DEADLINE_EXCEEDED) from error
-    except MilvusException as error:
-        if _is_away(error):
-            raise BackendAwayError(f"{what}: {error.message}"[:300]) from error
-        raise BackendFaultError(f"{what}: {error.message} (code {error.code})"[:300]) from error
+    except (grpc.RpcError, MilvusException) as error:
+        away = _call_error(error)
+        if away is not None:
+            raise _away(what, away) from error
+        message = getattr(error, "message", str(error))
+        code = getattr(error, "code", None)
+        if isinstance(code, grpc.StatusCode):  # the client gave up, and kept nothing but the status
+            raise BackendAwayError(f"{what}: {message}"[:_MESSAGE_CHARACTERS]) from error
+        raise BackendFaultError(f"{what}: {message} (code {code})"[:_MESSAGE_CHARACTERS]) from error
 
 
-def _is_away(error: MilvusException) -> bool:
-    """Whether the client gave up on a connection, rather than hearing an error from the backend."""
+def _away(what: str, error: BaseException) -> BackendAwayError:
+    # Every error of a call has both, their base class does not; a closed channel has neither.
+    code = getattr(error, "code", lambda: None)()
+    if code in _REFUSED:
+        return BackendAwayError(f"{what}: the token was refused (index.token_file)")
+    details = getattr(error, "details", lambda: str(error))()
+    name = code.name if isinstance(code, grpc.StatusCode) else "closed"
+    message = f"{what}: {name}: {details}"[:_MESSAGE_CHARACTERS]
+    return BackendAwayError(message, hung=code is grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def _call_error(error: BaseException) -> BaseException | None:
+    """Return what ended the call itself, where the client gave up rather than heard an error from the backend."""
     # The client raises errors "from" themselves, so causes can be a circle.
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -44,6 +56,6 @@ def _is_away(error: MilvusException) -> bool:
         seen.add(id(cause))
         # A closed channel is a ValueError of gRPC.
         if isinstance(cause, grpc.RpcError) or (isinstance(cause, ValueError) and "channel" in str(cause)):
-            return True
+            return cause
         waiting += [cause.__cause__, cause.__context__]
-    return isinstance(error.code, grpc.StatusCode)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,8 +34,8 @@ class _Namespace:
 class MemoryFeed:
     """Implements `catalog.api.IndexFeed`; `put`, `move` and `delete` are the commits of a catalog."""
 
-    def __init__(self, catalog_id: str = "0123456789abcdef") -> None:
-        self._catalog_id = catalog_id
+    def __init__(self, catalog_id: str = "") -> None:
+        self._catalog_id = catalog_id or secrets.token_hex(8)
         self._namespaces: dict[int, _Namespace] = {}
         self._placement_ids = 0
         self.reads_of_placements = 0

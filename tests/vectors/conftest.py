@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -44,11 +43,6 @@ def server_of(request: pytest.FixtureRequest, flavor: Flavor) -> MilvusServer | 
     found = request.getfixturevalue("server")
     assert isinstance(found, MilvusServer)
     return found
-
-
-def new_catalog() -> MemoryFeed:
-    """Return an empty catalog with a name of its own."""
-    return MemoryFeed(catalog_id=secrets.token_hex(8))
 
 
 @pytest_asyncio.fixture

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from clag_server.types.memory import Vector
 from clag_server.vectors.api import IndexState, IndexStatus
 from clag_server.vectors.index import MilvusIndex
+from tests.vectors.catalog_double import DIM, MemoryFeed, unit
 
 DEADLINE_S = 60
 
@@ -53,3 +54,22 @@ async def written_rows(index: MilvusIndex, ns: int) -> int:
     session = index._backend.session
     assert session is not None
     return await index._backend.read(session.connection.count, ns)
+
+
+async def checked(index: MilvusIndex, ns: int) -> None:
+    """Wait until the namespace's collection has been read through since it was opened."""
+    task = index._namespaces[ns].worker._checking
+    assert task is not None, "it was rebuilt, so there is nothing to check"
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.wait({task})
+
+
+async def written(index: MilvusIndex, feed: MemoryFeed, *namespaces: int, rows: int = 200) -> None:
+    """Place memories in three clusters of each namespace and wait until they are in Milvus."""
+    for ns in namespaces:
+        for seed in range(rows):
+            feed.put(ns, seed % 3, unit(seed))
+        index.notify(ns, DIM)
+    for ns in namespaces:
+        await settled(index, ns)
+        assert await written_rows(index, ns) == rows

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clag_server.vectors.api import IndexState
 from clag_server.vectors.settings import IndexSettings
 from tests.vectors.catalog_double import DIM, MemoryFeed, unit
 from tests.vectors.conftest import OpenIndex
-from tests.vectors.helpers import found, partitions, reached, settled, written_rows
+from tests.vectors.helpers import checked, found, partitions, reached, settled, written_rows
 
 
-async def test_more_clusters_than_partitions_share_some_and_stay_apart_in_searches(open_index: OpenIndex) -> None:
+async def test_more_clusters_than_partitions_share_some_and_stay_apart_in_searches(
+    open_on_either: OpenIndex,
+) -> None:
     feed = MemoryFeed()
     settings = IndexSettings(partitions=6, shared_partitions=2)
-    index = await open_index(feed, settings)
+    index = await open_on_either(feed, settings)
     placed = {cluster: feed.put(1, cluster, unit(cluster)) for cluster in range(12)}
     index.notify(1, DIM)
     await settled(index, 1)
@@ -21,7 +25,7 @@ async def test_more_clusters_than_partitions_share_some_and_stay_apart_in_search
         assert await found(index, 1, [cluster], unit(0)) == [placement_id]
     assert sorted(await found(index, 1, [1, 6, 8], unit(0))) == [placed[1], placed[6], placed[8]]
     await index.stop()
-    again = await open_index(feed, settings)
+    again = await open_on_either(feed, settings)
     again.notify(1, DIM)
     moved = feed.move(1, placed[6], 2)
     again.notify(1, DIM)
@@ -29,6 +33,39 @@ async def test_more_clusters_than_partitions_share_some_and_stay_apart_in_search
     assert await found(again, 1, [6], unit(0)) == []
     assert moved in await found(again, 1, [2], unit(0))
     assert await written_rows(again, 1) == 12
+
+
+@pytest.mark.slow
+async def test_a_namespace_may_have_1100_clusters(open_index: OpenIndex) -> None:
+    """With the limits of every user: 935 clusters have partitions of their own, the others share 64."""
+    feed = MemoryFeed()
+    index = await open_index(feed)
+    placed = {cluster: feed.put(1, cluster, unit(cluster)) for cluster in range(1_100)}
+    index.notify(1, DIM)
+    await settled(index, 1)
+    assert len(await partitions(index, 1)) == IndexSettings().partitions - 1
+    for cluster in (0, 934, 935, 1_099):
+        assert await found(index, 1, [cluster], unit(cluster)) == [placed[cluster]]
+    assert (await found(index, 1, None, unit(1_050)))[0] == placed[1_050]
+    # Between own and shared partitions in both directions, and out of each.
+    moved = {cluster: feed.move(1, placed[cluster], 1_099 - cluster) for cluster in (3, 4, 1_090, 1_091)}
+    for cluster in (10, 1_000):
+        feed.delete(1, placed[cluster])
+    index.notify(1, DIM)
+    await settled(index, 1)
+    await index.stop()
+    reads = feed.reads_of_placements
+    again = await open_index(feed, IndexSettings(verify_share=1))
+    again.notify(1, DIM)
+    await settled(again, 1)
+    for cluster, placement_id in moved.items():
+        assert await found(again, 1, [cluster], unit(cluster)) == []
+        assert (await found(again, 1, [1_099 - cluster], unit(cluster)))[0] == placement_id
+    assert await found(again, 1, [10, 1_000], unit(10)) == []
+    await checked(again, 1)
+    await settled(again, 1)
+    assert feed.reads_of_placements == reads, "it was rebuilt"
+    assert await written_rows(again, 1) == 1_098
 
 
 async def test_status_goes_from_starting_over_rebuilding_to_ready(open_index: OpenIndex) -> None:

@@ -16,7 +16,7 @@ import pytest_asyncio
 from clag_server.vectors.index import MilvusIndex
 from clag_server.vectors.settings import IndexSettings
 from tests.vectors.catalog_double import DIM, MemoryFeed, unit
-from tests.vectors.conftest import BACKENDS, new_catalog, server_of
+from tests.vectors.conftest import BACKENDS, server_of
 from tests.vectors.helpers import found, partitions, settled, written_rows
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 async def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[MemoryFeed, MilvusIndex]]:
-    feed = new_catalog()
+    feed = MemoryFeed()
     folder: Path = tmp_path_factory.mktemp("index")
     settings = IndexSettings(idle_s=3_600)
     index = MilvusIndex(feed, folder, server=server_of(request, request.param), settings=settings)
