@@ -1,4 +1,4 @@
-"""MemoryService at the edge: convert, one domain call, convert back; other groups of calls are in their own files."""
+"""MemoryService at the edge: convert, one domain call, convert back; other groups of calls have their own files."""
 
 # ruff: noqa: N802 - methods have the names of the contract
 

@@ -7,7 +7,7 @@ became of it; a filter on the expire time tells it apart. Retrieval looks at the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -65,17 +65,22 @@ class ExpirySweep:
     async def once(self) -> float:
         """Delete what has expired; returns in how many seconds to look again."""
         now_ns = self._now_ns()
-        due = await self._catalog.next_expiry()
+        due = {ns: time_ns for ns, time_ns in (await self._catalog.next_expiry()).items() if time_ns <= now_ns}
+        if due:
+            await self._delete(due)
+        coming = [time_ns for time_ns in (await self._catalog.next_expiry()).values() if time_ns > now_ns]
+        wait_s = (min(coming) - now_ns) / 1e9 if coming else self._pause_s
+        return max(_MIN_PAUSE_S, min(wait_s, self._pause_s))
+
+    async def _delete(self, due: Collection[int]) -> None:
+        """Delete what has expired in some namespaces (numbers)."""
         names = {namespace.ns: namespace for namespace in await self._catalog.list_namespaces()}
-        for ns, time_ns in sorted(due.items()):
-            if time_ns > now_ns or ns not in names or names[ns].deleting:
+        for ns in sorted(due):
+            if ns not in names or names[ns].deleting:
                 continue
             pipeline = await self._registry.pipeline(names[ns].name, create=False, check=False)
             deleted = await self._editor.delete_expired(pipeline)
             _log.info("expired memories deleted", namespace=names[ns].name, count=deleted)
-        coming = [time_ns for time_ns in due.values() if time_ns > now_ns]
-        wait_s = (min(coming) - now_ns) / 1e9 if coming else self._pause_s
-        return max(_MIN_PAUSE_S, min(wait_s, self._pause_s))
 
     async def _sweep(self) -> None:
         while True:

@@ -216,7 +216,7 @@ class Operations:
         return [self._runs[o.operation_id].operation if o.operation_id in self._runs else o for o in found]
 
     async def cancel(self, operation_id: str) -> Operation:
-        """Ask an operation to stop; it may end all the same, as one does whose kind cannot stop. Raises NotFound."""
+        """Ask an operation to stop; it may end all the same (of some kinds it always does). Raises NotFound."""
         operation = await self._store.operation(operation_id)
         kind = self._kinds.get(operation.kind)
         if kind is not None and not kind.cancellable:

@@ -111,7 +111,7 @@ class MemorySystem:
             reembedding=self._reembedding,
             now_ns=now_ns,
         )
-        self._sweep = ExpirySweep(
+        self.sweep = ExpirySweep(
             self._registry, catalog=catalog, editor=self.edits, pause_s=ingest.expiry_sweep_s, now_ns=now_ns
         )
 
@@ -142,11 +142,11 @@ class MemorySystem:
         await self.operations.start()
         await self.whole.resume()
         await self._registry.resume()
-        self._sweep.start()
+        self.sweep.start()
 
     async def stop(self) -> None:
         """Stop what works on its own, the pipelines, the index and the catalog, in this order."""
-        await self._sweep.stop()
+        await self.sweep.stop()
         await self.operations.stop()
         await self.edits.stop()
         await self._registry.stop()
