@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from clag_server.catalog.rows import links_from_json, links_to_json, to_json
 from clag_server.catalog.schema import ChangeKind, clusters, link_targets, memories, memory_history
-from clag_server.catalog.transaction import WriteTx, compile_insert
+from clag_server.catalog.transaction import ChangeRow, WriteTx, compile_insert
 from clag_server.types.change import HistoryCause
 
 T = TypeVar("T")
@@ -30,6 +30,10 @@ _RELEASE: Final = (
     "UPDATE memories SET superseded_by = '', revision = ?, update_time_ns = ? WHERE ns = ? AND key = ?"
 )
 _REWRITE_HISTORY: Final = "UPDATE memory_history SET old = ? WHERE revision = ?"
+_REPRESENT: Final = (
+    "UPDATE clusters SET representatives = ?, profile_stale = 1, revision = ?, update_time_ns = ?"
+    " WHERE ns = ? AND cluster = ?"
+)
 _SUPERSEDED_SQL: Final = "superseded_by <> ''"  # names the partial index
 
 
@@ -67,11 +71,15 @@ def release_rows(
     tx: WriteTx, ns: int, rows: Iterable[tuple[int, str, int | None, int]], cause: HistoryCause, now_ns: int
 ) -> None:
     """Clear `superseded_by` of memories: (key, what it is, cluster, key of the memory that causes it)."""
-    for key, before, cluster, causing in rows:
-        revision = tx.log_change(ns, ChangeKind.MEMORY_SUPERSEDED, key, time_ns=now_ns, cluster=cluster)
-        entry = (revision, ns, key, causing, now_ns, to_json({"superseded_by": before}), cause, "", cluster)
-        tx.executemany(_INSERT_HISTORY, [entry])
-        tx.executemany(_RELEASE, [(revision, now_ns, ns, key)])
+    found = list(rows)
+    kind = ChangeKind.MEMORY_SUPERSEDED
+    revisions = tx.log_memories(ns, ((key, kind, cluster, None) for key, _, cluster, _ in found), time_ns=now_ns)
+    history = [
+        (revisions[key], ns, key, causing, now_ns, to_json({"superseded_by": before}), cause, "", cluster)
+        for key, before, cluster, causing in found
+    ]
+    tx.executemany(_INSERT_HISTORY, history)
+    tx.executemany(_RELEASE, [(revision, now_ns, ns, key) for key, revision in revisions.items()])
 
 
 def forget_in_profiles(tx: WriteTx, ns: int, keys: Collection[int], homes: Collection[int], *, now_ns: int) -> None:
@@ -85,16 +93,15 @@ def forget_in_profiles(tx: WriteTx, ns: int, keys: Collection[int], homes: Colle
     for some in chunks(homes):
         found.update(_pairs(tx, columns.where(clusters.c.cluster.in_(some))))
     gone = set(keys)
+    logged: list[ChangeRow] = []
+    updates = []
     for cluster in sorted(found):
-        kept = [key for key in json.loads(found[cluster]) if key not in gone]
-        revision = tx.log_change(ns, ChangeKind.CLUSTER_PUT, cluster, time_ns=now_ns)
-        tx.connection.execute(
-            sa.update(clusters)
-            .where(clusters.c.ns == ns, clusters.c.cluster == cluster)
-            .values(
-                representatives=to_json(kept), profile_stale=sa.true(), revision=revision, update_time_ns=now_ns
-            )
-        )
+        kept = to_json([key for key in json.loads(found[cluster]) if key not in gone])
+        revision = tx.next_revision()
+        logged.append((revision, ns, ChangeKind.CLUSTER_PUT, cluster, None, now_ns, None, None))
+        updates.append((kept, revision, now_ns, ns, cluster))
+    tx.log_changes(logged)
+    tx.executemany(_REPRESENT, updates)
 
 
 def chunks(values: Iterable[T]) -> Iterator[list[T]]:
@@ -117,16 +124,22 @@ def _unlink(
         .where(memories.c.ns == ns, memories.c.key.in_(keys))
         .order_by(memories.c.key)
     ).all()
+    kept = {}
     for key, links, cluster in rows:
         before = links_from_json(links)
-        kept = [link for link in before if link.memory_id not in gone]
-        if len(kept) == len(before):
-            continue
-        revision = tx.log_change(ns, ChangeKind.MEMORY_EVOLVED, key, time_ns=now_ns, cluster=cluster)
+        left = [link for link in before if link.memory_id not in gone]
+        if len(left) < len(before):
+            kept[key] = (links, left, cluster)
+    changed = ((key, ChangeKind.MEMORY_EVOLVED, cluster, None) for key, (_, _, cluster) in kept.items())
+    revisions = tx.log_memories(ns, changed, time_ns=now_ns)
+    history, updates = [], []
+    for key, (links, left, cluster) in kept.items():
         old = to_json({"links": _without_reasons(links, gone)})
-        entry = (revision, ns, key, causes[key], now_ns, old, HistoryCause.DELETION, "", cluster)
-        tx.executemany(_INSERT_HISTORY, [entry])
-        tx.executemany(_UNLINK, [(links_to_json(kept), revision, now_ns, ns, key)])
+        revision = revisions[key]
+        history.append((revision, ns, key, causes[key], now_ns, old, HistoryCause.DELETION, "", cluster))
+        updates.append((links_to_json(left), revision, now_ns, ns, key))
+    tx.executemany(_INSERT_HISTORY, history)
+    tx.executemany(_UNLINK, updates)
 
 
 def _clean_history(tx: WriteTx, ns: int, keys: list[int], gone: dict[str, int]) -> None:
