@@ -8,15 +8,28 @@ summed anew from the members where the count differs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
-import sqlalchemy as sa
 
 from clag_server.catalog.reads import dimension
 from clag_server.catalog.rows import vector_from_blob, vector_to_blob
-from clag_server.catalog.schema import clusters, episodes, memories
 from clag_server.catalog.transaction import WriteTx
 from clag_server.types.memory import Vector
+
+# Plain SQL: a batch settles hundreds, and Core's building of a statement would cost more than running it.
+_READ_EPISODE: Final = "SELECT memory_count, open, cluster FROM episodes WHERE ns = ? AND episode = ?"
+_COUNT_IN_EPISODE: Final = "SELECT COUNT(*) FROM memories WHERE ns = ? AND episode = ?"
+_READ_MEMBERS: Final = "SELECT embedding, session_position FROM memories WHERE ns = ? AND episode = ?"
+_REMOVE_EPISODE: Final = "DELETE FROM episodes WHERE ns = ? AND episode = ?"
+_SAVE_EPISODE: Final = "UPDATE episodes SET memory_count = ?, vector_sum = ? WHERE ns = ? AND episode = ?"
+_SAVE_POSITIONS: Final = "UPDATE episodes SET first_position = ?, last_position = ? WHERE ns = ? AND episode = ?"
+_READ_CLUSTER: Final = "SELECT memory_count FROM clusters WHERE ns = ? AND cluster = ?"
+_COUNT_IN_CLUSTER: Final = "SELECT COUNT(*) FROM memories WHERE ns = ? AND cluster = ?"
+_READ_CLOSED: Final = "SELECT vector_sum FROM episodes WHERE ns = ? AND cluster = ? AND NOT open"
+_SAVE_CLUSTER: Final = (
+    "UPDATE clusters SET memory_count = ?, closed_episodes = ?, vector_sum = ? WHERE ns = ? AND cluster = ?"
+)
 
 
 @dataclass(slots=True)
@@ -40,50 +53,36 @@ def settle(tx: WriteTx, ns: int, touched: Touched) -> None:
 
 
 def _settle_episode(tx: WriteTx, ns: int, episode: int, touched: Touched) -> None:
-    here = sa.and_(episodes.c.ns == ns, episodes.c.episode == episode)
-    row = tx.connection.execute(
-        sa.select(episodes.c.memory_count, episodes.c.open, episodes.c.cluster).where(here)
-    ).one_or_none()
+    row = tx.connection.exec_driver_sql(_READ_EPISODE, (ns, episode)).one_or_none()
     if row is None:
         return
-    members = sa.and_(memories.c.ns == ns, memories.c.episode == episode)
-    count = tx.connection.scalar(sa.select(sa.func.count()).select_from(memories).where(members)) or 0
-    if count == row.memory_count and not touched.always:
+    stored, is_open, cluster = row
+    count = tx.connection.exec_driver_sql(_COUNT_IN_EPISODE, (ns, episode)).scalar() or 0
+    if count == stored and not touched.always:
         return
     touched.always = True
-    touched.clusters.add(row.cluster)
-    if count == 0 and not row.open:
-        tx.connection.execute(sa.delete(episodes).where(here))
+    touched.clusters.add(cluster)
+    if count == 0 and not is_open:
+        tx.executemany(_REMOVE_EPISODE, [(ns, episode)])
         return
-    found = tx.connection.execute(sa.select(memories.c.embedding, memories.c.session_position).where(members)).all()
-    values: dict[str, object] = {"memory_count": count, "vector_sum": _sum(tx, ns, [r.embedding for r in found])}
-    if found:
-        values["first_position"] = min(r.session_position for r in found)
-        values["last_position"] = max(r.session_position for r in found)
-    tx.connection.execute(sa.update(episodes).where(here).values(**values))
+    members = tx.connection.exec_driver_sql(_READ_MEMBERS, (ns, episode)).all()
+    summed = _sum(tx, ns, [embedding for embedding, _ in members])
+    tx.executemany(_SAVE_EPISODE, [(count, summed, ns, episode)])
+    if members:
+        positions = [position for _, position in members]
+        tx.executemany(_SAVE_POSITIONS, [(min(positions), max(positions), ns, episode)])
 
 
 def _settle_cluster(tx: WriteTx, ns: int, cluster: int, *, always: bool) -> None:
-    here = sa.and_(clusters.c.ns == ns, clusters.c.cluster == cluster)
-    stored = tx.connection.scalar(sa.select(clusters.c.memory_count).where(here))
+    stored = tx.connection.exec_driver_sql(_READ_CLUSTER, (ns, cluster)).scalar()
     if stored is None:
         return
-    count = tx.connection.scalar(
-        sa.select(sa.func.count()).select_from(memories).where(memories.c.ns == ns, memories.c.cluster == cluster)
-    )
+    count = tx.connection.exec_driver_sql(_COUNT_IN_CLUSTER, (ns, cluster)).scalar() or 0
     if count == stored and not always:
         return
-    closed = tx.connection.execute(
-        sa.select(episodes.c.vector_sum).where(
-            episodes.c.ns == ns, episodes.c.cluster == cluster, sa.not_(episodes.c.open)
-        )
-    ).all()
-    centroids = [vector_to_blob(_unit(vector_from_blob(row.vector_sum))) for row in closed]
-    tx.connection.execute(
-        sa.update(clusters)
-        .where(here)
-        .values(memory_count=count, closed_episodes=len(closed), vector_sum=_sum(tx, ns, centroids))
-    )
+    closed = tx.connection.exec_driver_sql(_READ_CLOSED, (ns, cluster)).all()
+    centroids = [vector_to_blob(_unit(vector_from_blob(vector_sum))) for (vector_sum,) in closed]
+    tx.executemany(_SAVE_CLUSTER, [(count, len(closed), _sum(tx, ns, centroids), ns, cluster)])
 
 
 def _sum(tx: WriteTx, ns: int, blobs: list[bytes]) -> bytes:
