@@ -117,8 +117,10 @@ class Load:
                     # The client gives up on a server that was away before it ever opened the stream.
                     if error.code is not StatusCode.UNAVAILABLE:
                         raise
+                    self.done["stream not opened"] += 1
                     await asyncio.sleep(_AWAY_S)
-                self.done["stream thrown away"] += not finished
+                else:
+                    self.done["stream thrown away"] += not finished
 
     async def _one_life(self, stream_id: str, entries: list[Entry]) -> bool:
         """Stream until all items are durable (True), or until this client gives up in the middle (False)."""

@@ -43,10 +43,17 @@ class ServerGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What the server is given beyond settings: numbers in an embedding, and sizes of the vector index."""
+    """What the server is given beyond settings.
+
+    Attributes:
+        dim: Numbers in an embedding of the scripted model.
+        index: Sizes and times of the vector index, by the names of `vectors.settings.IndexSettings`.
+        clock: File with seconds that the server adds to its wall clock, read at each look; "" for none.
+    """
 
     dim: int = 64
     index: Mapping[str, float] = field(default_factory=dict)
+    clock: str = ""
 
 
 class StoreServer:

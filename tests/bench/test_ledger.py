@@ -102,9 +102,9 @@ def test_ids_that_the_client_was_never_told_are_learnt_from_the_store() -> None:
     store = FakeStore(1)
     entry = store.ledger.new()
     store.ledger.stored(entry.serial)
-    assert entry.settled is False
+    assert entry not in store.ledger.settled()
     store.ledger.learn([Seen("told-late", mark(entry.serial, 0))])
-    assert entry.settled
+    assert entry in store.ledger.settled()
     assert entry.memory_id == "told-late"
 
 
