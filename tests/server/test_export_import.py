@@ -252,7 +252,7 @@ def test_a_filter_and_embeddings_are_as_asked(stubs: Stubs, namespace: str) -> N
 def test_an_export_that_nobody_reads_costs_no_memory(make_server: ServerMaker) -> None:
     server = make_server(storage__export_snapshots_max="20")
     stubs = server.start().connect()
-    items = [types_pb2.MemoryInput(text=f"{n} " + "x" * 20_000) for n in range(2000)]
+    items = [types_pb2.MemoryInput(text=f"{n} " + "x" * 12_000) for n in range(3000)]
     store(stubs, "large", items, level=memory_pb.ACK_LEVEL_DURABLE)
     process = psutil.Process(server.pid)
     list(stubs.admin.Export(pb.ExportRequest(namespace="large"), timeout=TIMEOUT_S))
@@ -263,7 +263,7 @@ def test_an_export_that_nobody_reads_costs_no_memory(make_server: ServerMaker) -
     grown = process.memory_info().rss - before
     for call in stuck:
         call.cancel()
-    # Ten copies of 40 MB would be 400 MB.
+    # Ten copies of 36 MB would be 360 MB.
     assert grown < 150_000_000
 
 
