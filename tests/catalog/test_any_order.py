@@ -260,7 +260,6 @@ class AnyOrder(RuleBasedStateMachine):
         for _ in range(calls):
             self.run(self.catalog.purge_namespace(other.ns, limit=limit))
 
-    # --- what must hold
     @invariant()
     def everything_agrees(self) -> None:
         found = {
@@ -270,7 +269,6 @@ class AnyOrder(RuleBasedStateMachine):
         assert found == self.expected
         assert_file_consistent(self.directory / "data" / "catalog.db")
 
-    # --- helpers
     def pick(self, items: Any, which: int) -> Any:
         return items[which % len(items)]
 
