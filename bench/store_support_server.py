@@ -19,7 +19,6 @@ from clag_server.memory.system import MemorySystem
 from clag_server.models import factory
 from clag_server.models.script import ScriptFile
 from clag_server.models.scripted import ScriptedEmbedder, ScriptedSlm
-from clag_server.vectors import index
 from clag_server.vectors.settings import IndexSettings
 
 
@@ -37,7 +36,7 @@ def main() -> int:
     with (
         mock.patch.dict(MemorySystem.__init__.__kwdefaults__ or {}, {"now_ns": now_ns}),
         mock.patch.object(factory, "from_file", scripted),
-        mock.patch.object(index, "IndexSettings", partial(IndexSettings, **knobs["index"])),
+        mock.patch.object(server, "IndexTuning", partial(IndexSettings, **knobs["index"])),
     ):
         return server.main()
 
