@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import fcntl
 import importlib.util
+import os
 import shutil
 import signal
 import socket
@@ -31,7 +32,7 @@ __all__ = ["SERVER_TOKEN", "milvus_server", "why_no_server"]
 SERVER_TOKEN = "root:Milvus"
 """The credentials that a Milvus server has after its installation."""
 
-_UNSHARE = ("unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child")
+_UNSHARE = ("unshare", "--map-root-user", "--net", "--pid", "--mount", "--fork", "--kill-child")
 _READY_S = 60
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
@@ -79,12 +80,15 @@ def main(folder: Path, path: Path) -> None:
     """Start Milvus, forward the socket to it, and end when standard input does."""
     from milvus import MilvusServer, MilvusServerConfig
 
+    # Process 1 of a namespace has no default actions: a server that never comes up must still end here.
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
+    signal.alarm(_READY_S)
     _raise_loopback()
+    _own_run()
     config = MilvusServerConfig(data_dir=str(folder))
     config.set("authorization_enabled", val=True)
     config.set("etcd_log_level", "error")
     server = MilvusServer(config)
-    signal.alarm(_READY_S)  # ends this process, and with it the namespace, when the server never comes up
     server.start()
     signal.alarm(0)
     try:
@@ -99,6 +103,13 @@ def _raise_loopback() -> None:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(probe, _SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(probe, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+def _own_run() -> None:
+    """Mount an empty /run: the server puts files at a fixed path there, which others must not meet."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tmpfs", b"/run", b"tmpfs", 0, None):
+        raise OSError(ctypes.get_errno(), "cannot mount an empty /run")
 
 
 async def _bridge(path: Path, port: int) -> None:
