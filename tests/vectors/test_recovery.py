@@ -88,16 +88,16 @@ async def test_a_hung_index_process_is_replaced_and_the_search_is_answered_from_
 
 
 async def test_an_intact_index_is_opened_without_a_rebuild_and_what_was_pending_is_written(
-    open_index: OpenIndex,
+    open_on_either: OpenIndex,
 ) -> None:
     feed = MemoryFeed()
-    index = await open_index(feed, IndexSettings(idle_s=3_600))
+    index = await open_on_either(feed, IndexSettings(idle_s=3_600))
     feed.put(1, 1, unit(1))
     index.notify(1, DIM)
     await settled(index, 1)
     await index.stop()
     feed.put(1, 2, unit(2))
-    again = await open_index(feed, IndexSettings(idle_s=3_600))
+    again = await open_on_either(feed, IndexSettings(idle_s=3_600))
     again.notify(1, DIM)
     reads = feed.reads_of_placements
     await settled(again, 1)
@@ -105,9 +105,9 @@ async def test_an_intact_index_is_opened_without_a_rebuild_and_what_was_pending_
     assert set(await found(again, 1, None, unit(1))) == feed.current_ids(1)
 
 
-async def test_what_is_pending_is_written_when_the_index_stops(open_index: OpenIndex) -> None:
+async def test_what_is_pending_is_written_when_the_index_stops(open_on_either: OpenIndex) -> None:
     feed = MemoryFeed()
-    index = await open_index(feed, IndexSettings(idle_s=3_600))
+    index = await open_on_either(feed, IndexSettings(idle_s=3_600))
     index.notify(1, DIM)
     await settled(index, 1)
     feed.put(1, 1, unit(1))
@@ -167,11 +167,11 @@ class BusyFeed(MemoryFeed):
         return await super().current_placements(ns, after=after, limit=limit)
 
 
-async def test_a_rebuild_while_memories_come_in_needs_no_second_try(open_index: OpenIndex) -> None:
+async def test_a_rebuild_while_memories_come_in_needs_no_second_try(open_on_either: OpenIndex) -> None:
     feed = BusyFeed()
     for seed in range(64):
         feed.put(1, seed % 3, unit(seed))
-    index = await open_index(feed, IndexSettings(page_rows=50))
+    index = await open_on_either(feed, IndexSettings(page_rows=50))
     index.notify(1, DIM)
     worker = index._namespaces[1].worker
     async with asyncio.timeout(DEADLINE_S):
@@ -183,22 +183,22 @@ async def test_a_rebuild_while_memories_come_in_needs_no_second_try(open_index: 
     assert feed.commits == 10
 
 
-async def test_an_index_ahead_of_a_restored_catalog_is_rebuilt(open_index: OpenIndex) -> None:
+async def test_an_index_ahead_of_a_restored_catalog_is_rebuilt(open_on_either: OpenIndex) -> None:
     feed = MemoryFeed()
-    index = await _written(open_index, feed, 1)
+    index = await _written(open_on_either, feed, 1)
     await index.stop()
-    older = MemoryFeed()
+    older = MemoryFeed(feed.catalog_id)
     older.put(1, 4, unit(7))
-    await _is_rebuilt(await open_index(older), older, 1)
+    await _is_rebuilt(await open_on_either(older), older, 1)
 
 
-async def test_vectors_of_another_dimension_replace_the_collection(open_index: OpenIndex) -> None:
+async def test_vectors_of_another_dimension_replace_the_collection(open_on_either: OpenIndex) -> None:
     feed = MemoryFeed()
-    index = await _written(open_index, feed, 1)
+    index = await _written(open_on_either, feed, 1)
     await index.stop()
-    wider = MemoryFeed()
+    wider = MemoryFeed(feed.catalog_id)
     placed = [wider.put(1, seed % 3, unit(seed, dim=24)) for seed in range(200)]
-    again = await open_index(wider)
+    again = await open_on_either(wider)
     again.notify(1, 24)
     await settled(again, 1)
     assert (await found(again, 1, None, unit(5, dim=24)))[0] == placed[5]
