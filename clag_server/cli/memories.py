@@ -1,18 +1,19 @@
-"""`clag memories` and `clag delete ID...`."""
+"""`clag memories` and `clag delete`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import click
+from clag.v1 import memory_service_pb2 as pb
 from clag.v1 import types_pb2
 from clag_client import AsyncClient
 
+from clag_server.cli.calls import call
 from clag_server.cli.connection import talk
-from clag_server.cli.errors import ExitCode
+from clag_server.cli.errors import CliError, ExitCode
+from clag_server.cli.filters import filter_options
 from clag_server.cli.messages import as_json as to_json
 from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
-from clag_server.cli.output import console, print_lines, table
+from clag_server.cli.output import console, print_document, print_lines, table
 from clag_server.cli.safe import one_line, shorten, visible
 from clag_server.cli.words import date, enum_word
 
@@ -23,10 +24,7 @@ _TEXT_CHARS = 90
 
 @click.command("memories")
 @namespace_option
-@click.option("--session", multiple=True, help="Of this session.")
-@click.option("--speaker", multiple=True, help="Of this speaker.")
-@click.option("--tag", multiple=True, help="With this tag.")
-@click.option("--cluster", multiple=True, help="In this cluster.")
+@filter_options
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.  [default: all]")
 @json_option
 @client_options
@@ -34,10 +32,7 @@ def memories_command(
     *,
     connection: ConnectionFlags,
     namespace: str,
-    session: tuple[str, ...],
-    speaker: tuple[str, ...],
-    tag: tuple[str, ...],
-    cluster: tuple[str, ...],
+    where: types_pb2.Filter | None,
     limit: int | None,
     as_json: bool,
 ) -> None:
@@ -45,19 +40,11 @@ def memories_command(
 
     A flag may be given several times: one of its values must fit. Different flags must all fit.
     """
-    wanted = _filter(
-        (
-            (types_pb2.FILTER_FIELD_SESSION_ID, session),
-            (types_pb2.FILTER_FIELD_SPEAKER, speaker),
-            (types_pb2.FILTER_FIELD_TAG, tag),
-            (types_pb2.FILTER_FIELD_CLUSTER_ID, cluster),
-        )
-    )
 
     async def work(client: AsyncClient) -> list[types_pb2.Memory]:
         found: list[types_pb2.Memory] = []
         left = limit
-        async for memory in client.list_memories(namespace, filter=wanted, page_size=min(limit or 500, 500)):
+        async for memory in client.list_memories(namespace, filter=where, page_size=min(limit or 500, 500)):
             if as_json:
                 print_lines([to_json(memory)])  # as they come: a namespace may hold millions
             else:
@@ -86,14 +73,33 @@ def memories_command(
 
 
 @click.command("delete")
-@click.argument("memory_ids", nargs=-1, required=True)
+@click.argument("memory_ids", nargs=-1)
 @namespace_option
+@filter_options
+@click.option("--dry-run", is_flag=True, help="Only count the memories that the flags name.")
 @json_option
 @client_options
 def delete_command(
-    *, connection: ConnectionFlags, memory_ids: tuple[str, ...], namespace: str, as_json: bool
+    *,
+    connection: ConnectionFlags,
+    memory_ids: tuple[str, ...],
+    namespace: str,
+    where: types_pb2.Filter | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> ExitCode:
-    """Delete memories everywhere: retrieval, profiles, links, history. Exits with 1 when one does not exist."""
+    """Delete memories everywhere: retrieval, profiles, links, history. Exits with 1 when one does not exist.
+
+    Name them by their ids, or by flags. A flag may be given several times: one of its values must fit. Different
+    flags must all fit. (To delete all that a namespace holds, delete the namespace.)
+    """
+    if bool(memory_ids) == (where is not None):
+        raise click.UsageError("name memories by their ids, or by flags such as --session and --tag")
+    if where is not None:
+        _delete_matching(connection, namespace, where, dry_run=dry_run, as_json=as_json)
+        return ExitCode.OK
+    if dry_run:
+        raise click.UsageError("--dry-run goes with flags such as --session and --tag")
 
     async def work(client: AsyncClient) -> bool:
         all_there = True
@@ -109,17 +115,24 @@ def delete_command(
     return ExitCode.OK if talk(connection, work) else ExitCode.PARTIAL
 
 
-def _filter(wanted: Iterable[tuple[types_pb2.FilterField.ValueType, tuple[str, ...]]]) -> types_pb2.Filter | None:
-    """All fields must fit, each with one of its values; None when nothing is asked for."""
-    parts = [
-        types_pb2.Filter(
-            comparison=types_pb2.Comparison(
-                field=field,
-                op=types_pb2.FILTER_OPERATOR_IN,
-                value=types_pb2.AttributeValue(string_list=types_pb2.StringList(values=values)),
-            )
-        )
-        for field, values in wanted
-        if values
-    ]
-    return types_pb2.Filter(all=types_pb2.FilterList(filters=parts)) if parts else None
+def _delete_matching(
+    connection: ConnectionFlags, namespace: str, where: types_pb2.Filter, *, dry_run: bool, as_json: bool
+) -> None:
+    """Delete what matches, in as many calls as it takes."""
+
+    async def work(client: AsyncClient) -> tuple[int, int]:
+        request = pb.DeleteMemoriesRequest(namespace=namespace, filter=where, dry_run=dry_run)
+        answer = await call(client, client.memory.DeleteMemories, request, connection.timeout_s)
+        matched, deleted = answer.matched, answer.deleted
+        while not answer.complete and not dry_run:
+            if not answer.deleted:
+                raise CliError(f"{deleted:,} deleted; allow more time for the rest with --timeout", ExitCode.SERVER)
+            answer = await call(client, client.memory.DeleteMemories, request, connection.timeout_s)
+            deleted += answer.deleted
+        return matched, deleted
+
+    matched, deleted = talk(connection, work)
+    if as_json:
+        print_document({"matched": matched, "deleted": deleted})
+    else:
+        click.echo(f"{matched:,} match" if dry_run else f"{deleted:,} deleted")

@@ -12,6 +12,7 @@ from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
 from clag_server.memory.editing import MemoryChange
 from clag_server.memory.system import MemorySystem
+from clag_server.models.api import Embedder
 from clag_server.models.scripted import Script, ScriptedEmbedder, ScriptedSlm
 from clag_server.models.tokens import WordTokenCounter
 from clag_server.types.filters import Comparison, Filter, FilterField, Operator
@@ -19,6 +20,7 @@ from clag_server.types.ingest import AckLevel
 from clag_server.types.memory import Memory, NewMemory
 from clag_server.types.operation import Operation
 from clag_server.types.retrieval import MemoryHit, MemoryHits, RetrieveDone, RetrieveQuery
+from clag_server.vectors.api import VectorIndex
 from tests.memory.builders import new
 from tests.memory.index_double import ScanIndex
 
@@ -28,8 +30,8 @@ NAMESPACE = "robots"
 class ScriptedModels:
     """Scripted embedder (of a length, so that two lengths are two models) and SLM behind one script."""
 
-    def __init__(self, script: Script, *, dim: int = 64) -> None:
-        self.embedder = ScriptedEmbedder(lambda: script, dim)
+    def __init__(self, script: Script, *, dim: int = 64, embedder: Embedder | None = None) -> None:
+        self.embedder = embedder or ScriptedEmbedder(lambda: script, dim)
         self.slm = ScriptedSlm(lambda: script)
         self.token_counter = WordTokenCounter()
 
@@ -42,14 +44,16 @@ async def system_on(
     dim: int = 64,
     now_ns: Callable[[], int] = time.time_ns,
     ingest: IngestConfig | None = None,
+    index: Callable[[SqliteCatalog], VectorIndex] = ScanIndex,
+    embedder: Embedder | None = None,
     **organize: object,
 ) -> AsyncIterator[MemorySystem]:
     """Run a system on the catalog in `path`."""
     catalog = SqliteCatalog(path / "catalog.db")
     system = MemorySystem(
         catalog=catalog,
-        index=ScanIndex(catalog),
-        models=ScriptedModels(script or Script(), dim=dim),
+        index=index(catalog),
+        models=ScriptedModels(script or Script(), dim=dim, embedder=embedder),
         data_dir=path,
         ingest=ingest or IngestConfig(retry_base_s=0.01, max_attempts=2),
         organize=OrganizeConfig(**organize),  # type: ignore[arg-type]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.memory.reembedding import Reembedding
 from clag_server.memory.shadow import ShadowFile
 from clag_server.memory.system import MemorySystem
-from clag_server.models.scripted import Script
+from clag_server.models.api import Priority
+from clag_server.models.scripted import Script, ScriptedEmbedder
 from clag_server.types.errors import EmbedderMismatch, EmbedderNotServed, OperationRunning
 from clag_server.types.ingest import AckLevel
 from clag_server.types.memory import MemoryState
 from clag_server.types.operation import OperationKind, OperationState
 from clag_server.types.retrieval import DegradationKind
+from clag_server.vectors.index import MilvusIndex
 from tests.memory.builders import new
 from tests.memory.system import NAMESPACE, degraded, ended, found, get, remember, rewrite, system_on, until
 
@@ -182,3 +187,45 @@ def test_a_torn_shadow_file_is_cut_back_to_whole_records(tmp_path: Path) -> None
     keys = [int(key) for keys, _ in again.batches() for key in keys]
     again.close()
     assert keys == [3, 5, 9]
+
+
+class Mirrored(ScriptedEmbedder):
+    """Another space of the same length: an index of the old one would look right and find the wrong things."""
+
+    @property
+    def name(self) -> str:
+        return "mirrored-embedder"
+
+    @property
+    def fingerprint(self) -> str:
+        return "mirrored"
+
+    async def embed(
+        self, texts: Sequence[str], *, priority: Priority, deadline_s: float | None = None
+    ) -> NDArray[np.float32]:
+        return np.roll(await super().embed(texts, priority=priority, deadline_s=deadline_s), 7, axis=1)
+
+
+async def test_the_index_of_a_real_vector_store_holds_the_new_space_and_no_vector_of_the_old(
+    tmp_path: Path,
+) -> None:
+    def lite(catalog: SqliteCatalog) -> MilvusIndex:
+        return MilvusIndex(catalog, tmp_path)
+
+    async with system_on(tmp_path, index=lite) as system:
+        await remember(system, TEXTS)
+        await (await system.registry.pipeline(NAMESPACE, create=False)).state.index.settle(1)
+    async with system_on(tmp_path, index=lite, embedder=Mirrored(Script)) as system:
+        operation = await system.reindexing.begin(NAMESPACE, embedding_model="mirrored-embedder")
+        assert (await ended(system, operation)).state is OperationState.SUCCEEDED
+        state = (await system.registry.pipeline(NAMESPACE, create=False)).state
+        vectors = {
+            m.memory_id: m
+            for m in (await state.catalog.list_memories(1, where=None, after=0, limit=9, embeddings=True)).memories
+        }
+        probe = vectors["m2"].embedding
+        assert probe is not None
+        best = (await state.index.search(1, None, probe, limit=1)).hits[0]
+        assert best.score == pytest.approx(1.0, abs=1e-3)
+        keys = await state.catalog.keys_of_placements(1, [best.placement_id])
+        assert keys[best.placement_id] == vectors["m2"].key
