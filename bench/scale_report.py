@@ -1,4 +1,4 @@
-"""The table and the plot of the scale benchmark: Markdown and SVG, written by hand into `docs/`."""
+"""The table and the plot of the scale benchmark: Markdown into `docs/scale.md`, SVG beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
-TABLE = DOCS / "img" / "scale.md"
+PAGE = DOCS / "scale.md"
 PLOT = DOCS / "img" / "scale.svg"
 
 
@@ -125,9 +125,21 @@ def plot(rows: Sequence[Row]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
+_BEGIN, _END = "<!-- measured: begin -->\n", "<!-- measured: end -->"
+
+
+def with_table(page: str, rows: Sequence[Row]) -> str:
+    """Put the table between the marks of a page. Raises ValueError when it has none."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError("the page has no marks for the table")
+    return f"{before}{begin}{table(rows)}{end}{after}"
+
+
 def write(rows: Sequence[Row]) -> None:
-    """Write table and plot into `docs/img`, where `docs/scale.md` shows them from."""
-    TABLE.parent.mkdir(parents=True, exist_ok=True)
-    TABLE.write_text(table(rows), encoding="utf-8")
+    """Write the table into `docs/scale.md` and the plot beside it."""
+    PAGE.write_text(with_table(PAGE.read_text("utf-8"), rows), encoding="utf-8")
     if len(rows) > 1:
+        PLOT.parent.mkdir(parents=True, exist_ok=True)
         PLOT.write_text(plot(rows), encoding="utf-8")
