@@ -145,6 +145,7 @@ class IndexWorker:
                 delay_s = self._settings.first_retry_s
                 if self._settings.verify and not rebuilt:
                     self._checking = asyncio.create_task(self._check(writer), name=f"index check {self.ns}")
+                    self._checking.add_done_callback(self._ended)
                 await self._serve(writer)
             except RebuildWantedError as error:
                 self._rebuild_reason = str(error)
