@@ -163,7 +163,7 @@ def test_exactly_the_methods_listed_as_unimplemented_answer_so(stubs: Stubs) -> 
                     if read(error).code is grpc.StatusCode.UNIMPLEMENTED:
                         refusing.add(f"{service.name}/{method.name}")
     assert refusing == set(info.unimplemented)
-    assert "MemoryService/Watch" in refusing
+    assert "MemoryService/RetrieveStream" in refusing
 
 
 def test_server_info_says_limits_models_and_contract(stubs: Stubs) -> None:
