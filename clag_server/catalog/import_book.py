@@ -72,7 +72,7 @@ class ImportBook:
             .where(t.ns == self._ns, t.stream_id == self._stream, t.kind == kind)
             .order_by(t.number)
         )
-        return rows.tuples().all()
+        return [(row.source, row.number) for row in rows]
 
     def forget(self, kind: str) -> None:
         """Forget a kind."""
@@ -93,7 +93,7 @@ class ImportBook:
             here = sa.and_(
                 t.ns == self._ns, t.stream_id == self._stream, t.kind.in_([_LINK + memory_id for memory_id in some])
             )
-            for kind, key in self._tx.connection.execute(sa.select(t.kind, t.number).where(here)).tuples():
+            for kind, key in self._tx.connection.execute(sa.select(t.kind, t.number).where(here)):
                 found.setdefault(kind.removeprefix(_LINK), []).append(key)
             if found:
                 self._tx.connection.execute(sa.delete(import_numbers).where(here))
@@ -109,7 +109,7 @@ class ImportBook:
             t.kind < _LINK[:-1] + chr(ord(_LINK[-1]) + 1),
         )
         found: dict[int, set[str]] = {}
-        for kind, key in self._tx.connection.execute(sa.select(t.kind, t.number).where(here)).tuples():
+        for kind, key in self._tx.connection.execute(sa.select(t.kind, t.number).where(here)):
             found.setdefault(key, set()).add(kind.removeprefix(_LINK))
         self._tx.connection.execute(sa.delete(import_numbers).where(here))
         return found
@@ -144,11 +144,11 @@ def reserved_places(connection: sa.Connection, ns: int, keys: Sequence[int]) -> 
     places: dict[int, int] = {}
     for some in chunks([str(int(key)) for key in keys]):
         rows = connection.execute(sa.select(t.source, t.number).where(here, t.kind == _PLACE, t.source.in_(some)))
-        places.update((int(source), episode) for source, episode in rows.tuples())
+        places.update((int(source), episode) for source, episode in rows)
     homes: dict[int, int] = {}
     for wanted in chunks(sorted({str(episode) for episode in places.values()})):
         rows = connection.execute(sa.select(t.source, t.number).where(here, t.kind == _HOME, t.source.in_(wanted)))
-        homes.update((int(source), cluster) for source, cluster in rows.tuples())
+        homes.update((int(source), cluster) for source, cluster in rows)
     return {key: ReservedPlace(episode, homes[episode]) for key, episode in places.items() if episode in homes}
 
 

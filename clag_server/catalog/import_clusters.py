@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from clag_server.types.ingest import StreamPosition, StreamRef
 from clag_server.types.memory import AnnotationSource
 from clag_server.types.transfer import ImportedCluster, ImportResult, ReservedPlace
 
+INSERT_LINK: Final = "INSERT OR IGNORE INTO link_targets (ns, target, source) VALUES (?, ?, ?)"
 _EVERY_FIELD: Final = frozenset(ClusterField)
 
 
@@ -77,28 +79,74 @@ def finish_import(
     require_live(tx, ns)
     position = streams.finish_stream(tx.connection, ns, ref, last_seq=last_seq)
     numbers = ImportBook(tx, ns, ref.stream_id)
-    _cut_links(tx, ns, numbers, now_ns=now_ns)
+    _settle_links(tx, ns, numbers, now_ns=now_ns)
+    _release_orphans(tx, ns, now_ns=now_ns)
     touched = _represent(tx, ns, numbers, now_ns=now_ns) | _drop_empty(tx, ns, numbers, now_ns=now_ns)
     return position, ImportResult(items=(), revision=tx.revision, clusters=frozenset(touched))
 
 
-def _cut_links(tx: WriteTx, ns: int, numbers: ImportBook, *, now_ns: int) -> None:
-    """Take out links to memories that did not come."""
-    missing = numbers.never_came()
-    for some in chunks(sorted(missing)):
+def still_linked(tx: WriteTx, ns: int, pairs: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return those (key, target's id) of which the memory is there and still links to the target."""
+    links: dict[int, set[str]] = {}
+    for some in chunks(sorted({key for key, _ in pairs})):
         rows = tx.connection.execute(
+            sa.select(memories.c.key, memories.c.links).where(memories.c.ns == ns, memories.c.key.in_(some))
+        )
+        links.update((row.key, {link.memory_id for link in links_from_json(row.links)}) for row in rows)
+    return [(key, target) for key, target in pairs if target in links.get(key, ())]
+
+
+def _settle_links(tx: WriteTx, ns: int, numbers: ImportBook, *, now_ns: int) -> None:
+    """Take out links to memories that did not come; one that came by another way is linked to."""
+    awaited = numbers.never_came()
+    pairs = still_linked(tx, ns, [(key, target) for key, targets in awaited.items() for target in sorted(targets)])
+    there: dict[str, int] = {}
+    for some in chunks(sorted({target for _, target in pairs})):
+        rows = tx.connection.execute(
+            sa.select(memories.c.memory_id, memories.c.key).where(
+                memories.c.ns == ns, memories.c.memory_id.in_(some)
+            )
+        )
+        there.update((row.memory_id, row.key) for row in rows)
+    tx.executemany(INSERT_LINK, [(ns, there[target], key) for key, target in pairs if target in there])
+    missing: dict[int, set[str]] = {}
+    for key, target in pairs:
+        if target not in there:
+            missing.setdefault(key, set()).add(target)
+    for keys in chunks(sorted(missing)):
+        found = tx.connection.execute(
             sa.select(memories.c.key, memories.c.links, memories.c.cluster)
-            .where(memories.c.ns == ns, memories.c.key.in_(some))
+            .where(memories.c.ns == ns, memories.c.key.in_(keys))
             .order_by(memories.c.key)
         ).all()
-        for key, links, cluster in rows:
-            kept = [link for link in links_from_json(links) if link.memory_id not in missing[key]]
-            revision = tx.log_change(ns, ChangeKind.MEMORY_EVOLVED, key, time_ns=now_ns, cluster=cluster)
+        for row in found:
+            kept = [link for link in links_from_json(row.links) if link.memory_id not in missing[row.key]]
+            revision = tx.log_change(ns, ChangeKind.MEMORY_EVOLVED, row.key, time_ns=now_ns, cluster=row.cluster)
             tx.connection.execute(
                 sa.update(memories)
-                .where(memories.c.ns == ns, memories.c.key == key)
+                .where(memories.c.ns == ns, memories.c.key == row.key)
                 .values(links=links_to_json(kept), revision=revision)
             )
+
+
+def _release_orphans(tx: WriteTx, ns: int, *, now_ns: int) -> None:
+    """Let nothing be superseded by a memory that did not come: it would be held back for ever."""
+    newer = memories.alias("newer")
+    there = sa.exists(
+        sa.select(1).where(newer.c.ns == memories.c.ns, newer.c.memory_id == memories.c.superseded_by)
+    )
+    orphans = tx.connection.execute(
+        sa.select(memories.c.key, memories.c.cluster).where(
+            memories.c.ns == ns, sa.text("memories.superseded_by <> ''"), sa.not_(there)
+        )
+    ).all()
+    for row in orphans:
+        revision = tx.log_change(ns, ChangeKind.MEMORY_SUPERSEDED, row.key, time_ns=now_ns, cluster=row.cluster)
+        tx.connection.execute(
+            sa.update(memories)
+            .where(memories.c.ns == ns, memories.c.key == row.key)
+            .values(superseded_by="", revision=revision)
+        )
 
 
 def _represent(tx: WriteTx, ns: int, numbers: ImportBook, *, now_ns: int) -> set[int]:
@@ -107,15 +155,14 @@ def _represent(tx: WriteTx, ns: int, numbers: ImportBook, *, now_ns: int) -> set
     for memory_id, number in numbers.of_kind(book.REPRESENTATIVE):
         wanted.setdefault(number // book.MAX_REPRESENTATIVES, []).append(memory_id)
     for cluster, memory_ids in wanted.items():
-        found = dict(
-            tx.connection.execute(
+        found = {
+            row.memory_id: row.key
+            for row in tx.connection.execute(
                 sa.select(memories.c.memory_id, memories.c.key).where(
                     memories.c.ns == ns, memories.c.cluster == cluster, memories.c.memory_id.in_(memory_ids)
                 )
             )
-            .tuples()
-            .all()
-        )
+        }
         keys = [found[memory_id] for memory_id in memory_ids if memory_id in found]
         if keys:
             revision = tx.log_change(ns, ChangeKind.CLUSTER_PUT, cluster, time_ns=now_ns)

@@ -89,7 +89,7 @@ def _still_there(tx: WriteTx, ns: int, places: dict[int, ReservedPlace]) -> dict
                 episodes.c.ns == ns, episodes.c.episode.in_(some)
             )
         )
-        homes.update(rows.tuples().all())
+        homes.update((row.episode, row.cluster) for row in rows)
     now = {
         key: ReservedPlace(place.episode, homes.get(place.episode, place.cluster)) for key, place in places.items()
     }

@@ -42,7 +42,7 @@ def memory_row(ns: int, values: Mapping[str, Any], *, revision: int) -> tuple[An
         revision: Of the write.
     """
     memory: Memory = values["memory"]
-    kept = memory if values["keep"] else _bare(memory)
+    kept = _without_itself(memory) if values["keep"] else _bare(memory)
     embedding = values["embedding"]
     routing = values["routing"]
     now_ns = values["now_ns"]
@@ -95,6 +95,12 @@ def mapped_routing(routing: RoutingDecision | None, numbers: ImportBook) -> Rout
     )
     vote = None if routing.vote is None else numbers.get(CLUSTER, f"c{routing.vote}")
     return replace(routing, candidates=candidates, vote=vote, provisional=False)
+
+
+def _without_itself(memory: Memory) -> Memory:
+    """Return a memory without links to itself, which would lead nowhere."""
+    links = tuple(link for link in memory.links if link.memory_id != memory.memory_id)
+    return memory if len(links) == len(memory.links) else replace(memory, links=links)
 
 
 def _bare(memory: Memory) -> Memory:

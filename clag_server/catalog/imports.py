@@ -6,7 +6,7 @@ and sums of what a batch touched are made anew from the members at its end, as a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from clag_server.catalog import import_book as book
 from clag_server.catalog import lexical, streams
 from clag_server.catalog.import_book import ImportBook
-from clag_server.catalog.import_clusters import new_cluster, new_episode
+from clag_server.catalog.import_clusters import INSERT_LINK, new_cluster, new_episode, still_linked
+from clag_server.catalog.import_sessions import SessionPositions
 from clag_server.catalog.import_values import mapped_routing, memory_row, old_values
 from clag_server.catalog.namespaces import Live, require_live
 from clag_server.catalog.placements import Placed, forget_failures, queue_ops
@@ -40,12 +41,6 @@ from clag_server.types.transfer import (
 
 _INSERT_MEMORY: Final = compile_insert(memories)
 _INSERT_HISTORY: Final = compile_insert(memory_history)
-_INSERT_LINK: Final = "INSERT OR IGNORE INTO link_targets (ns, target, source) VALUES (?, ?, ?)"
-_READ_POSITION: Final = "SELECT next_position FROM sessions WHERE ns = ? AND session_id = ?"
-_SAVE_POSITION: Final = (
-    "INSERT INTO sessions (ns, session_id, next_position) VALUES (?, ?, ?)"
-    " ON CONFLICT (ns, session_id) DO UPDATE SET next_position = excluded.next_position"
-)
 _COUNT: Final = (
     "UPDATE namespaces SET created = created + ?, duplicates = duplicates + ?, rejected = rejected + ?,"
     " memories = memories + ? WHERE ns = ?"
@@ -94,7 +89,7 @@ class _Import:
         self._puts: list[Placed] = []
         self._deletes: list[Placed] = []
         self._tokens: list[tuple[int, str]] = []
-        self._positions: dict[str, int] = {}
+        self._positions = SessionPositions(tx, ns)
         self._touched = Touched(always=True)
         self._waiting: list[int] = []
         self._episodes_through = 0
@@ -108,7 +103,7 @@ class _Import:
                     memories.c.ns == self._ns, memories.c.memory_id.in_(some)
                 )
             )
-            self._known.update(found.tuples().all())
+            self._known.update((row.memory_id, row.key) for row in found)
 
     def take(self, row: ImportRow, seq: int) -> StoredItem:
         """Store one row; returns what became of it."""
@@ -127,7 +122,7 @@ class _Import:
         """Write what was gathered, and count."""
         self._flush()
         tx, ns = self._tx, self._ns
-        tx.executemany(_SAVE_POSITION, [(ns, session, position) for session, position in self._positions.items()])
+        self._positions.save()
         lexical.add(tx, ns, self._tokens)
         queue_ops(tx, ns, puts=self._puts, deletes=self._deletes)
         settle(tx, ns, self._touched)
@@ -242,7 +237,7 @@ class _Import:
         if memory.expire_time_ns is None and self._live.time_to_live_ns is not None:
             values["expire_time_ns"] = self._now_ns + self._live.time_to_live_ns
         if keep:
-            self._links[key] = tuple(link.memory_id for link in memory.links)
+            self._links[key] = tuple(link.memory_id for link in memory.links if link.memory_id != memory.memory_id)
         if place is None or embedding is None:
             if place is not None:
                 book.reserve(self._tx, self._ns, key, place)
@@ -284,18 +279,11 @@ class _Import:
         return self._episodes_through
 
     def _position(self, row: ImportedMemory, before: tuple[str, int] | None) -> int:
-        """The memory's place in its session: its own where that is free, else the next one."""
+        """The memory's place in its session: that which it has, else its own where that is free."""
         session = row.memory.session_id
         if before is not None and before[0] == session:
             return before[1]
-        if session not in self._positions:
-            found = self._tx.connection.exec_driver_sql(_READ_POSITION, (self._ns, session)).one_or_none()
-            self._positions[session] = 0 if found is None else int(found[0])
-        following = self._positions[session]
-        own = row.memory.session_position if self._options.keep_organization else 0
-        position = max(following, own)
-        self._positions[session] = position + 1
-        return position
+        return self._positions.take(session, row.memory.session_position if self._options.keep_organization else 0)
 
     def _flush(self) -> None:
         """Insert the gathered rows."""
@@ -314,11 +302,14 @@ class _Import:
                 there = self._known.get(target)
                 if there is None:
                     self._book.await_target(target, key)
-                elif there != key:
+                else:
                     rows.append((ns, there, key))
-        waiting: Mapping[str, list[int]] = self._book.awaited(self._came)
-        rows += [(ns, self._came[target], key) for target, keys in waiting.items() for key in keys]
-        tx.executemany(_INSERT_LINK, rows)
+        waiting = self._book.awaited(self._came)
+        for key, target in still_linked(
+            tx, ns, [(key, target) for target, keys in waiting.items() for key in keys]
+        ):
+            rows.append((ns, self._came[target], key))
+        tx.executemany(INSERT_LINK, rows)
 
     def _supersede(self, memory_id: str, key: int, older: tuple[str, ...]) -> None:
         """Mark the older ones that nothing supersedes yet: rows that were kept say it themselves."""

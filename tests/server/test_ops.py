@@ -23,6 +23,7 @@ from clag_server.api.interceptors import CallCounters, DrainGate, standard_inter
 from clag_server.api.memory import MemoryServicer
 from clag_server.contract.codec import register
 from clag_server.memory.config import IngestConfig
+from clag_server.memory.feeds import Feeds
 from clag_server.memory.service import MemoryService
 from clag_server.models.api import EngineState, EngineStatus
 from clag_server.ops.directories import private_directory
@@ -170,7 +171,9 @@ async def test_a_failing_handlers_log_has_its_traceback_and_no_memory_text(*, as
     facts = ServerFacts(IngestConfig(), 30.0, 0, (), embedder=lambda: status, slm=lambda: status)
     guards = standard_interceptors(token="t" * 20, unary_deadline_s=30.0, gate=gate, counters=CallCounters())
     server = grpc.aio.server(interceptors=guards)
-    register(server, MemoryServicer(cast("MemoryService", Failing()), facts, gate), "MemoryService")
+    register(
+        server, MemoryServicer(cast("MemoryService", Failing()), facts, gate, cast("Feeds", None)), "MemoryService"
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
