@@ -11,7 +11,13 @@ from tests.cli.command import Ended, clag
 from tests.support.process import ServerProcess
 
 LINES = [
-    {"id": "m1", "text": "The dock is in bay B3.", "session": "s1", "tags": ["dock"], "time": "2026-01-01T00:00:00Z"},
+    {
+        "id": "m1",
+        "text": "The dock is in bay B3.",
+        "session": "s1",
+        "tags": ["dock"],
+        "time": "2026-01-01T00:00:00Z",
+    },
     {"id": "m2", "text": "Red pallet in aisle 7.", "session": "s1", "time": "2026-03-02T06:02:00Z"},
     {"id": "m3", "text": "The dock moved to bay B7.", "session": "s2", "time": "2026-03-03T00:00:00Z"},
 ]
