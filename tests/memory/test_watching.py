@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import pytest
@@ -173,7 +173,7 @@ async def test_an_abandoned_wait_leaves_nothing_behind() -> None:
     tail = ChangeTail(log)
     await tail.start()
 
-    async def watch():  # type: ignore[no-untyped-def]
+    async def watch() -> AsyncGenerator[ChangeBatch, None]:
         position = 0
         while True:
             batch = await tail.after(position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import grpc
 import pytest
@@ -48,7 +49,7 @@ def update(
     return stubs.memory.UpdateMemory(request, timeout=30)
 
 
-def refused(stubs: Stubs, namespace: str, paths: list[str], **fields: object) -> grpc.RpcError:
+def refused(stubs: Stubs, namespace: str, paths: list[str], **fields: Any) -> grpc.RpcError:
     with pytest.raises(grpc.RpcError) as raised:
         update(stubs, namespace, paths, **fields)
     return raised.value
