@@ -53,7 +53,7 @@ async def main(*, quick: bool, kills: int = 0, seed: int | None = None) -> int:
     done = 0
     try:
         with kept_on_failure("crash") as root:
-            migrations = 1 if quick else min(_MIGRATIONS, kills)
+            migrations = min(_MIGRATIONS, 1 + kills // 20)
             total.add(await killed_in_migration(root / "migration", migrations, random.Random(seed)))
             done += migrations
             run = _Run(root / "store", ledger, seed, total)

@@ -46,11 +46,12 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One kill. `after_s` is the wait before it, counted from the moment (RANDOM: from when all is well)."""
+    """One kill: let clients work, wait for the moment, wait a little more, kill."""
 
     victim: Victim
     moment: Moment
     after_s: float
+    work_s: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.victim.value}, {self.moment.name}, {self.after_s * 1000:.0f} ms after"
@@ -64,7 +65,8 @@ def planned(rng: random.Random) -> Plan:
         return Plan(Victim.ALL, moment, rng.uniform(0.05, 3.0))
     if moment is Moment.RANDOM:
         return Plan(victim, moment, rng.uniform(0.05, 2.0))
-    return Plan(victim, moment, rng.choice((0.0, rng.uniform(0.0, 0.05), rng.uniform(0.0, 0.3))))
+    after_s = rng.choice((0.0, rng.uniform(0.0, 0.05), rng.uniform(0.0, 0.3)))
+    return Plan(victim, moment, after_s, 0.0 if moment is Moment.REBUILDING else rng.uniform(0.5, 2.0))
 
 
 def before_start(plan: Plan, server: StoreServer) -> None:
@@ -75,6 +77,7 @@ def before_start(plan: Plan, server: StoreServer) -> None:
 
 async def strike(plan: Plan, server: StoreServer, client: AsyncClient) -> bool:
     """Wait for the moment and kill; returns whether the moment was seen (else the kill came all the same)."""
+    await asyncio.sleep(plan.work_s)
     seen = await _moment(plan.moment, server.catalog, client)
     await asyncio.sleep(plan.after_s)
     if plan.victim is Victim.SERVER:

@@ -27,6 +27,7 @@ from bench.crash_ledger import Entry, Ledger
 from bench.crash_texts import GROUP, NAMESPACE, group_of, input_of, text_of
 
 _AWAY_S: Final = 0.3
+_EDITORS: Final = 4
 _ITEMS: Final = 160
 """Items of one stream; the next one has another id."""
 
@@ -54,7 +55,8 @@ class Load:
         self._stream_number = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._flow = asyncio.Event()
-        self._editing = asyncio.Lock()
+        self._editing = [asyncio.Lock() for _ in range(_EDITORS)]
+        self._updating: set[int] = set()
         self._open_creates: set[int] = set()
         self._open_groups: set[str] = set()
         self.done: Counter[str] = Counter()
@@ -79,7 +81,7 @@ class Load:
         """Start the clients."""
         self._flow.set()
         self._tasks = [asyncio.create_task(self._keep_streaming()) for _ in range(self._streams)]
-        self._tasks.append(asyncio.create_task(self._keep_editing()))
+        self._tasks += [asyncio.create_task(self._keep_editing(lock)) for lock in self._editing]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -153,22 +155,28 @@ class Load:
             await asyncio.sleep(self._rng.random() * 0.15)
 
     # --- edits
-    async def _keep_editing(self) -> None:
+    async def _keep_editing(self, lock: asyncio.Lock) -> None:
         while True:
             await self._flow.wait()
             await asyncio.sleep(self._rng.random() * 0.12)
             if not self._flow.is_set():
                 continue
             name, call, _ = self._rng.choices(self._edits, [weight for _, _, weight in self._edits])[0]
-            # A refusal (gone, pinned, in use) is an answer; a server that is away says nothing: see `resolve`.
-            async with self._editing:
-                with contextlib.suppress(ClagError, AioRpcError):
+            async with lock:
+                try:
                     await call()
+                except (ClagError, AioRpcError) as error:
+                    # A refusal (gone, pinned, in use) is an answer; of a server that is away see `resolve`.
+                    code = error.code if isinstance(error, ClagError) else error.code()
+                    self.done[f"{name} {code.name}"] += 1
+                else:
                     self.done[name] += 1
 
     async def resolve(self) -> None:
         """Send again what had no answer; after this only streams can be in doubt."""
-        async with self._editing:
+        async with contextlib.AsyncExitStack() as stack:
+            for lock in self._editing:
+                await stack.enter_async_context(lock)
             for serial in list(self._open_creates):
                 await self._create(self._ledger.entries[serial])
             for group in list(self._open_groups):
@@ -233,18 +241,22 @@ class Load:
 
     async def _update(self) -> None:
         entry = self._some()
-        if entry is None:
-            return
+        if entry is None or entry.serial in self._updating:
+            return  # of two updates at once nobody knows which is the newer
         entry.sent += 1
         version = entry.sent
+        self._updating.add(entry.serial)
         request = pb.UpdateMemoryRequest(
             namespace=NAMESPACE,
             memory_id=entry.memory_id,
             memory=types_pb2.MemoryInput(text=text_of(entry.serial, version)),
             update_mask=FieldMask(paths=["text"]),
         )
-        await self.calls.memory.UpdateMemory(request, timeout=20)
-        self._ledger.updated(entry, version)
+        try:
+            await self.calls.memory.UpdateMemory(request, timeout=20)
+            self._ledger.updated(entry, version)
+        finally:
+            self._updating.discard(entry.serial)
 
     async def _clusters(self) -> list[types_pb2.Cluster]:
         return [cluster async for cluster in self.calls.list_clusters(NAMESPACE) if cluster.memory_count]
