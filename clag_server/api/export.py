@@ -56,6 +56,7 @@ class ExportCalls:
                     await exports.present(request.namespace, ns)
                     for response in _batches(request.namespace, export, page, scope, cursor):
                         await context.write(response)
+                    export.finished = page.last
 
 
 def _batches(

@@ -247,6 +247,10 @@ class _Import:
         placement = Placed(key, self._tx.next_placement(), place.cluster, memory.event_time_ns)
         self._puts.append(placement)
         self._tokens.append((key, row.lexical))
+        if place.episode not in self._touched.episodes:
+            new_episode(
+                self._tx, self._ns, place, memory.session_id, position, dim=self._live.dim, now_ns=self._now_ns
+            )
         self._touched.episodes.add(place.episode)
         self._touched.clusters.add(place.cluster)
         values.update(
@@ -255,7 +259,6 @@ class _Import:
             episode=place.episode,
             placement_id=placement.placement_id,
         )
-        new_episode(self._tx, self._ns, place, memory.session_id, position, dim=self._live.dim, now_ns=self._now_ns)
         return values
 
     def _place(self, row: ImportedMemory) -> ReservedPlace | None:

@@ -85,6 +85,7 @@ class OpenExport:
         self.snapshot_id = snapshot.snapshot_id
         self.revision = snapshot.revision
         self.finished = False
+        """Whether the last batch was sent: whoever sends it says so."""
 
     async def total(self) -> int:
         """Count the rows of this export: the namespace, its clusters, and the memories that match."""
@@ -112,8 +113,6 @@ class OpenExport:
                 self._namespace.ns, where=self._where, after=key, limit=PAGE_ROWS, embeddings=embeddings
             )
             key = page.next_after
-            if key is None:
-                self.finished = True
             yield ExportPage(
                 [ExportRow(memory, ExportPosition(2, memory.key)) for memory in page.memories], last=key is None
             )
@@ -182,15 +181,16 @@ class Exports:
         self._users[snapshot.snapshot_id] += 1
         self._finished.pop(snapshot.snapshot_id, None)
         catalog = self._open_catalog(snapshot.file)
+        export: OpenExport | None = None
         try:
             snapshot.touch()
             await catalog.open()
             export = OpenExport(snapshot, catalog, await catalog.get_namespace(name), where)
             yield export
-            if export.finished:
-                self._finished[snapshot.snapshot_id] = time.monotonic()
         finally:
             await catalog.close()
+            if export is not None and export.finished:
+                self._finished[snapshot.snapshot_id] = time.monotonic()
             self._users[snapshot.snapshot_id] -= 1
             if not self._users[snapshot.snapshot_id]:
                 del self._users[snapshot.snapshot_id]

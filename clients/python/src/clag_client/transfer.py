@@ -61,10 +61,12 @@ async def export_responses(
                 forward = ever = True
                 request.cursor = response.cursor
                 yield response
-                if not response.cursor:
-                    return
+            if forward and not request.cursor:
+                return  # the server has closed, and knows that the last batch arrived
             error = ClagError(grpc.StatusCode.UNAVAILABLE, "the server ended the export before its last batch")
         except grpc.aio.AioRpcError as failed:
+            if forward and not request.cursor:
+                return  # it was the last batch that came before
             error = from_rpc(failed)
             if not ever and error.retry_after_s is None:
                 raise error from None  # it was never there
