@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ import pytest
 from clag.v1 import admin_service_pb2 as admin_pb
 from clag.v1 import memory_service_pb2 as pb
 from clag.v1 import types_pb2
+from clag_client import AsyncClient, NewMemory
 
 from tests.conftest import ServerMaker
 from tests.support.ingest import store, texts
@@ -242,3 +244,22 @@ def _made(stubs: Stubs, namespace: str) -> str:
     """Make a namespace by its first memory; returns its name."""
     store(stubs, namespace, texts("the first"), stream_id="first", level=pb.ACK_LEVEL_ORGANIZED)
     return namespace
+
+
+async def test_the_clients_watch_goes_on_over_a_restart_and_misses_and_doubles_nothing(
+    make_server: ServerMaker,
+) -> None:
+    server = make_server().start()
+    _made(server.connect(), "kept")
+    heard: list[str] = []
+    async with AsyncClient(f"unix:{server.socket}") as client:
+        watch = client.watch("kept", kinds=[CREATED])
+        async with asyncio.timeout(TIMEOUT_S), aclosing(watch):
+            assert (await anext(watch)).checkpoint
+            for number in range(3):
+                await client.create_memory("kept", NewMemory(f"note {number}", memory_id=f"m{number}"))
+                while len(heard) <= number:
+                    heard += [change.memory_id for change in (await anext(watch)).changes]
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.start)
+    assert heard == ["m0", "m1", "m2"]
