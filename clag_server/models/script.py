@@ -8,6 +8,7 @@ server by rewriting it:
      "generate": ["text", ...] | "unavailable" | "hang" | "refuse",
      "finished": true,
      "poison": "a text that makes every call it is in fail as unavailable",
+     "unwanted": "a text that makes every call it is in be refused",
      "record": "path of a JSON Lines file that gets every prompt"}
 
 `generate` answers take turns from the first; the last one repeats. Every key may be left out.
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clag_server.models.api import ChoiceOption, ModelUnavailableError, Priority
+from clag_server.models.api import ChoiceOption, ModelRequestRefusedError, ModelUnavailableError, Priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +57,7 @@ class Script:
     generate: str | Sequence[str] | Callable[[str], str] = ("",)
     finished: bool = True
     poison: str = ""
+    unwanted: str = ""
     record: Path | None = None
     calls: list[Call] = field(default_factory=list)
     generated: int = 0
@@ -66,6 +68,7 @@ class Script:
 
         Raises:
             ModelUnavailableError: It has the poison in it.
+            ModelRequestRefusedError: It has the unwanted text in it.
         """
         self.calls.append(call)
         if self.record is not None:
@@ -75,6 +78,8 @@ class Script:
                 file.write(json.dumps(line) + "\n")
         if self.poison and self.poison in call.text:
             raise ModelUnavailableError("the model process ended (scripted)", 0.0)
+        if self.unwanted and self.unwanted in call.text:
+            raise ModelRequestRefusedError("refused (scripted)")
 
 
 class ScriptFile:
@@ -108,7 +113,7 @@ def _parse(text: str, path: Path) -> Script:
         values = json.loads(text)
     except ValueError as error:
         raise ScriptError(f"{path} is not JSON: {error}") from error
-    known = {"embed", "choose", "generate", "finished", "poison", "record"}
+    known = {"embed", "choose", "generate", "finished", "poison", "unwanted", "record"}
     if not isinstance(values, dict) or not set(values) <= known:
         raise ScriptError(f"{path}: a script is an object with keys of {', '.join(sorted(known))}")
     embed, choose = values.get("embed", "ok"), values.get("choose", "overlap")
@@ -129,5 +134,6 @@ def _parse(text: str, path: Path) -> Script:
         generate=generate,
         finished=bool(values.get("finished", True)),
         poison=str(values.get("poison", "")),
+        unwanted=str(values.get("unwanted", "")),
         record=Path(record) if record else None,
     )

@@ -41,7 +41,7 @@ def test_counters_of_a_run_add_up_and_match_what_is_listed(make_server: ServerMa
     sent += sent[:5]  # duplicates
     sent += texts("", "x" * 32_769)  # rejected
     results = store(stubs, "run", sent, level=ORGANIZED)
-    script(server, embed="refuse")
+    script(server, unwanted="this one fails")
     failed = store(stubs, "run", texts("this one fails"), stream_id="failing", level=ORGANIZED)
     assert failed[0].state == State.MEMORY_STATE_QUARANTINED
     script(server)
@@ -92,9 +92,9 @@ def test_deferred_decisions_are_counted_and_are_those_that_memories_carry(make_s
 
 def test_what_waits_is_shown_with_its_age_and_the_reason_of_the_last_failure(make_server: ServerMaker) -> None:
     server = make_server(ingest__retry_base_s="60")
-    script(server, embed="refuse")
+    script(server, unwanted="refused")
     stubs = server.start().connect()
-    store(stubs, "stuck", texts("one", "two"), level=DURABLE)
+    store(stubs, "stuck", texts("refused one", "refused two"), level=DURABLE)
     embed = admin.StageBacklog()
     while embed.retrying < 2:
         embed = next(one for one in stats(stubs, "stuck").backlog if one.stage == admin.Stage.STAGE_EMBED)
