@@ -22,6 +22,7 @@ from clag_server.api.interceptors.drain import DrainGate
 from clag_server.api.interceptors.guard import Context
 from clag_server.api.limits import DEFAULT_CONTEXT_TOKENS, MAX_MESSAGE_BYTES, MAX_PAGE_BYTES, page_size
 from clag_server.api.paging import page_token, resume_after_number, scope_of
+from clag_server.api.scenes import SceneCalls
 from clag_server.api.unserved import serves
 from clag_server.api.watch import HistoryCalls, WatchCalls
 from clag_server.memory.feeds import Feeds
@@ -34,7 +35,7 @@ SERVICE = "MemoryService"
 
 
 @serves(SERVICE)
-class MemoryServicer(EditCalls, WatchCalls, HistoryCalls):
+class MemoryServicer(EditCalls, SceneCalls, WatchCalls, HistoryCalls):
     """Stores and retrieves memories.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -127,6 +127,11 @@ class NamespacePipeline:
         self._ended_sessions |= sessions
         self._embed_wake.set()
 
+    async def end_episode(self, session: str, why: str) -> int | None:
+        """Close a session's open episode with what is stored so far; returns it, None where none is open."""
+        await self.wait_embedded(await self.state.catalog.revision())
+        return next(iter(await self._close({session: why})), None)
+
     @contextlib.contextmanager
     def hurry(self) -> Iterator[None]:
         """While a caller waits for a memory of its own, embed with interactive priority."""
@@ -230,18 +235,23 @@ class NamespacePipeline:
             if now - state.last_seen.setdefault(session, now) >= state.organize.episode_idle_s
         }
         closing = dict.fromkeys(ended, "session ended") | dict.fromkeys(idle - ended, "idle")
-        closing = {s: why for s, why in closing.items() if s in state.map.open_episodes}
-        if not closing:
-            self._ended_sessions -= ended
-            return
-        async with state.placing() as placer:
-            for session, why in sorted(closing.items()):
-                placer.close(state.map.open_episodes[session], why)
+        await self._close(closing)
         self._ended_sessions -= ended
         state.last_seen = {s: t for s, t in state.last_seen.items() if s in state.map.open_episodes}
+
+    async def _close(self, closing: Mapping[str, str]) -> list[int]:
+        """Close the open episodes of sessions (session -> why); returns those that there were."""
+        state = self.state
+        if not any(session in state.map.open_episodes for session in closing):
+            return []
+        async with state.placing() as placer:
+            open_ones = {s: state.map.open_episodes[s] for s in sorted(closing) if s in state.map.open_episodes}
+            for session, number in open_ones.items():
+                placer.close(number, closing[session])
         self._votes.add(placer.routed())
         self._organize_wake.set()
         self._vote_wake.set()
+        return list(open_ones.values())
 
     async def _organize_step(self) -> bool:
         """Evolve a batch and refresh due profiles; what may wait is evolved when nothing else is left."""

@@ -14,6 +14,7 @@ from clag_server.memory.editing import Editor
 from clag_server.memory.namespaces import Namespaces
 from clag_server.memory.operations import Operations
 from clag_server.memory.reindexing import Reindexing
+from clag_server.memory.scenes import Scenes
 from clag_server.types.cluster import Cluster
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import Ack, AckLevel, IngestItem, IngestStages, StreamPosition, StreamTotals
@@ -98,6 +99,10 @@ class IngestSession(Protocol):
 
 class MemoryService(Protocol):
     """Every use case of the memory system; some groups of them have doors of their own."""
+
+    @property
+    def scenes(self) -> Scenes:
+        """What clients tell about scenes and sessions."""
 
     @property
     def edits(self) -> Editor:

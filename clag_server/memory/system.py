@@ -30,6 +30,7 @@ from clag_server.memory.reembedding import Reembedding
 from clag_server.memory.registry import Models, NamespaceRegistry
 from clag_server.memory.reindexing import Reindexing
 from clag_server.memory.retrieving import Retrieval, Tools
+from clag_server.memory.scenes import Scenes
 from clag_server.memory.service import ClusterView, Created, StoreStats, SystemStats
 from clag_server.types.cluster import ClusterState
 from clag_server.types.errors import FieldViolation, InvalidField, NamespaceDeleted, NotFound
@@ -84,6 +85,7 @@ class MemorySystem:
         self._cluster_edits = ClusterEditing(self._registry, catalog=catalog, now_ns=now_ns)
         self._touching: set[asyncio.Task[None]] = set()
         self.edits = Editor(self._registry, catalog=catalog, hub=self._hub, cache=self._cache, now_ns=now_ns)
+        self.scenes = Scenes(self._registry, catalog=catalog)
         self.operations = Operations(catalog, now_ns=now_ns)
         self.whole = Namespaces(
             self._registry,
