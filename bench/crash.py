@@ -115,6 +115,7 @@ class _Run:
         started = time.perf_counter()
         if plan.moment in (Moment.STARTING, Moment.REBUILDING):
             load.hold()
+            await load.idle()
             await self._server.power_cut()
             before_start(plan, self._server)
             await self._server.spawn()
@@ -125,6 +126,7 @@ class _Run:
             load.go_on()
             seen = await strike(plan, self._server, client)
             load.hold()
+            await load.idle()
         self.kills += 1
         self._by_plan[f"{plan.victim.name}/{plan.moment.name}{'+' if seen else ''}"] += 1
         if plan.victim is not Victim.INDEX:

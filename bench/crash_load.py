@@ -24,7 +24,7 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from bench.crash_ledger import Entry, Ledger
-from bench.crash_texts import GROUP, NAMESPACE, group_of, input_of, text_of
+from bench.crash_texts import GROUP, NAMESPACE, group_of, in_group, input_of, text_of
 
 _AWAY_S: Final = 0.3
 _EDITORS: Final = 4
@@ -57,6 +57,7 @@ class Load:
         self._flow = asyncio.Event()
         self._editing = [asyncio.Lock() for _ in range(_EDITORS)]
         self._updating: set[int] = set()
+        self._ending = False
         self._open_creates: set[int] = set()
         self._open_groups: set[str] = set()
         self.done: Counter[str] = Counter()
@@ -95,15 +96,28 @@ class Load:
             raise self.fault
         self._flow.set()
 
+    async def idle(self) -> None:
+        """Wait until no edit is on its way: closing `calls` would cancel it, and its client with it."""
+        async with self._no_edits():
+            pass
+
+    @contextlib.asynccontextmanager
+    async def _no_edits(self) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for lock in self._editing:
+                await stack.enter_async_context(lock)
+            yield
+
     async def end(self) -> None:
         """Stop the clients."""
+        self._ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.fault = task.exception()
+        if not self._ending:
+            self.fault = RuntimeError("a client was cancelled") if task.cancelled() else task.exception()
 
     # --- streams
     async def _keep_streaming(self) -> None:
@@ -174,9 +188,7 @@ class Load:
 
     async def resolve(self) -> None:
         """Send again what had no answer; after this only streams can be in doubt."""
-        async with contextlib.AsyncExitStack() as stack:
-            for lock in self._editing:
-                await stack.enter_async_context(lock)
+        async with self._no_edits():
             for serial in list(self._open_creates):
                 await self._create(self._ledger.entries[serial])
             for group in list(self._open_groups):
@@ -226,12 +238,7 @@ class Load:
         for entry in whole:
             entry.deleting = True
         self._open_groups.add(group)
-        comparison = types_pb2.Comparison(
-            field=types_pb2.FILTER_FIELD_TAG,
-            op=types_pb2.FILTER_OPERATOR_EQ,
-            value=types_pb2.AttributeValue(string_value=group),
-        )
-        request = pb.DeleteMemoriesRequest(namespace=NAMESPACE, filter=types_pb2.Filter(comparison=comparison))
+        request = pb.DeleteMemoriesRequest(namespace=NAMESPACE, filter=in_group(group))
         complete = False
         while not complete:
             complete = (await self.calls.memory.DeleteMemories(request, timeout=20)).complete

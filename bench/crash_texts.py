@@ -40,3 +40,13 @@ def input_of(entry: Entry) -> types_pb2.MemoryInput:
 def group_of(entry: Entry) -> str:
     """The tag of an entry's group."""
     return f"g{entry.serial // GROUP}"
+
+
+def in_group(group: str) -> types_pb2.Filter:
+    """The filter for a group."""
+    comparison = types_pb2.Comparison(
+        field=types_pb2.FILTER_FIELD_TAG,
+        op=types_pb2.FILTER_OPERATOR_EQ,
+        value=types_pb2.AttributeValue(string_value=group),
+    )
+    return types_pb2.Filter(comparison=comparison)
