@@ -105,9 +105,7 @@ class ClusterMap:
         if old is not None and old.cluster != episode.cluster:
             self.cluster_episodes.get(old.cluster, set()).discard(episode.episode)
         self.episodes[episode.episode] = episode
-        self._session_episodes.setdefault(episode.session_id, set()).add(episode.episode)
-        last = self._last_positions.get(episode.session_id, episode.last_position)
-        self._last_positions[episode.session_id] = max(last, episode.last_position)
+        self._join_session(episode)
         self.cluster_episodes.setdefault(episode.cluster, set()).add(episode.episode)
         self.episode_centroids.put(
             episode.episode, episode.vector_sum, group=episode.cluster, size=episode.memory_count
@@ -135,10 +133,16 @@ class ClusterMap:
         for episode in episodes:
             self.memory_count += episode.memory_count
             self.episodes[episode.episode] = episode
+            self._join_session(episode)
             self.cluster_episodes.setdefault(episode.cluster, set()).add(episode.episode)
             if episode.open:
                 self.open_episodes[episode.session_id] = episode.episode
             self._next_episode = max(self._next_episode, episode.episode + 1)
+
+    def _join_session(self, episode: Episode) -> None:
+        self._session_episodes.setdefault(episode.session_id, set()).add(episode.episode)
+        last = self._last_positions.get(episode.session_id, episode.last_position)
+        self._last_positions[episode.session_id] = max(last, episode.last_position)
 
     def put_cluster(self, cluster: Cluster) -> None:
         """Set a cluster as it now is."""

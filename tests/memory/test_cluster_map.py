@@ -1,0 +1,51 @@
+"""A map that is loaded from the catalog knows all that one knows that grew step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from clag_server.memory.cluster_map import ClusterMap
+from clag_server.types.cluster import Episode
+
+DIM = 4
+
+
+def episode(number: int, session: str, first: int, last: int, *, is_open: bool = False) -> Episode:
+    return Episode(
+        episode=number,
+        session_id=session,
+        cluster=1,
+        vector_sum=np.full(DIM, number, dtype=np.float32),
+        memory_count=last - first + 1,
+        first_position=first,
+        last_position=last,
+        open=is_open,
+        last_time_ns=0,
+    )
+
+
+EPISODES = [
+    episode(1, "s", 0, 9),
+    episode(2, "t", 0, 4),
+    episode(3, "s", 10, 19),
+    episode(4, "s", 20, 24, is_open=True),
+]
+
+
+def test_a_late_memory_finds_its_run_in_a_loaded_map_as_in_one_that_grew() -> None:
+    grown = ClusterMap(DIM, (), ())
+    for one in EPISODES:
+        grown.put_episode(one)
+    loaded = ClusterMap(DIM, EPISODES, ())
+    for position in range(26):
+        expected = [run.episode for run in grown.runs_around("s", position)]
+        assert [run.episode for run in loaded.runs_around("s", position)] == expected
+    assert [run.episode for run in loaded.runs_around("s", 12)] == [3]
+
+
+def test_every_episode_of_a_loaded_map_can_be_removed() -> None:
+    loaded = ClusterMap(DIM, EPISODES, ())
+    for one in EPISODES:
+        loaded.remove_episode(one.episode)
+    assert (loaded.memory_count, loaded.episodes, loaded.open_episodes) == (0, {}, {})
+    assert loaded.runs_around("s", 12) == ()
