@@ -98,14 +98,19 @@ def _affordable(
 
 def document_frequency(connection: sa.Connection, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
     """Count the memories that hold each token, and all that are indexed."""
-    indexed = connection.scalar(sa.select(namespaces.c.placed).where(namespaces.c.ns == ns)) or 0
+    total = indexed(connection, ns)
     found: dict[str, int] = {}
-    if indexed:
+    if total:
         table, matches = _table(ns)
         statement = sa.select(sa.func.count()).select_from(table).where(matches)
         for token in _distinct(tokens):
             found[token] = connection.scalar(statement, {"query": _quoted(token)}) or 0
-    return {token: count for token, count in found.items() if count}, indexed
+    return {token: count for token, count in found.items() if count}, total
+
+
+def indexed(connection: sa.Connection, ns: int) -> int:
+    """Count the memories in a namespace's full-text index."""
+    return connection.scalar(sa.select(namespaces.c.placed).where(namespaces.c.ns == ns)) or 0
 
 
 def _search_statement(ns: int) -> sa.Select[tuple[int, int, float]]:

@@ -143,6 +143,24 @@ def pending(connection: sa.Connection, ns: int, state: MemoryState, *, limit: in
     return [memory_from_row(row) for row in rows]
 
 
+def pending_keys(
+    connection: sa.Connection, ns: int, states: Sequence[MemoryState], *, after: int, limit: int
+) -> Sequence[int]:
+    """Return the keys of memories that wait in any of the states, ascending; read from the index alone."""
+    keys: list[int] = []
+    for state in states:
+        statement = (
+            sa.select(memories.c.key)
+            .where(
+                sa.text(UNFINISHED_SQL), memories.c.ns == ns, memories.c.state == int(state), memories.c.key > after
+            )
+            .order_by(memories.c.key)
+            .limit(limit)
+        )
+        keys.extend(connection.scalars(statement))
+    return sorted(keys)[:limit]
+
+
 def episode_members(connection: sa.Connection, ns: int, numbers: Sequence[int]) -> EpisodeMembers:
     """Return the members of episodes, by episode, then position in the session."""
     rows: list[Sequence[Any]] = []

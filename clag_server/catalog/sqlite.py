@@ -32,6 +32,7 @@ from clag_server.catalog.api import (
     NamespaceStats,
 )
 from clag_server.catalog.connections import connect_writer, driver_of, make_engine, prepare_file, storage_errors
+from clag_server.catalog.frequencies import FrequencyCache
 from clag_server.catalog.ownership import take_over
 from clag_server.catalog.readers import ReaderPool
 from clag_server.catalog.sqlite_clusters import SqliteClusters
@@ -58,6 +59,7 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
 
     def __init__(self, path: Path, *, readers: int = 2) -> None:
         super().__init__(path, readers=readers)
+        self._frequencies = FrequencyCache()
 
     async def open(self) -> None:
         """Open or create the file and migrate it."""
@@ -92,6 +94,12 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
     async def pending(self, ns: int, state: MemoryState, *, limit: int, now_ns: int) -> Sequence[Memory]:
         """Return memories that wait in `state` and are due."""
         return await self._read(lambda c: reads.pending(c, ns, state, limit=limit, now_ns=now_ns))
+
+    async def pending_keys(
+        self, ns: int, states: Sequence[MemoryState], *, after: int, limit: int
+    ) -> Sequence[int]:
+        """Return keys of memories that wait."""
+        return await self._read(lambda c: reads.pending_keys(c, ns, states, after=after, limit=limit))
 
     async def backlog(self) -> Mapping[int, Mapping[MemoryState, int]]:
         """Return how many memories wait."""
@@ -150,7 +158,7 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
 
     async def document_frequency(self, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
         """Count the memories that hold each token."""
-        return await self._read(lambda c: lexical.document_frequency(c, ns, tokens))
+        return await self._read(lambda c: self._frequencies.of(c, ns, tokens))
 
     async def episode_members(self, ns: int, episodes: Sequence[int]) -> EpisodeMembers:
         """Return the members of episodes."""

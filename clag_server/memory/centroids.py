@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from clag_server.types.memory import Vector
 
+_NEAR_NOTHING = 1e-12
+"""Least square of a length that is divided by."""
+
 _NO_LENGTH = 1e-12
 """Vectors not longer than this have no direction."""
 
@@ -119,7 +122,8 @@ class CentroidTable:
     def nearest(self, vector: Vector, limit: int) -> list[tuple[int, float]]:
         """Return up to `limit` (number, cosine), best first, ties by number."""
         numbers, cosines = self.scores(vector)
-        order = np.lexsort((numbers, -cosines))[:limit]
+        chosen = _best_rows(cosines, limit)
+        order = chosen[np.lexsort((numbers[chosen], -cosines[chosen]))][:limit]
         return [(int(numbers[i]), float(cosines[i])) for i in order]
 
     def nearest_centred(self, vector: Vector, center: Vector, limit: int) -> list[tuple[int, float]]:
@@ -129,9 +133,20 @@ class CentroidTable:
         high; seen from the common center, only what differs counts.
         """
         n = len(self._row_of)
-        rows = self._matrix[:n] - center
         query = unit(vector - center)
-        cosines = (rows @ query) / np.maximum(np.linalg.norm(rows, axis=1), 1e-6)
+        # (r - c) q / |r - c| for unit rows r, without writing r - c down: one pass over the table gives rq and rc.
+        products = self._matrix[:n] @ np.stack([query, center], axis=1)
+        lengths = np.sqrt(np.maximum(1.0 - 2.0 * products[:, 1] + float(center @ center), _NEAR_NOTHING))
+        cosines = (products[:, 0] - float(center @ query)) / lengths
         numbers = self._numbers[:n]
-        order = np.lexsort((numbers, -cosines))[:limit]
+        chosen = _best_rows(cosines, limit)
+        order = chosen[np.lexsort((numbers[chosen], -cosines[chosen]))][:limit]
         return [(int(numbers[i]), float(cosines[i])) for i in order]
+
+
+def _best_rows(scores: NDArray[np.float32], limit: int) -> NDArray[np.intp]:
+    """Return rows that hold the `limit` best scores, with all that tie with the last of them."""
+    if len(scores) <= limit:
+        return np.arange(len(scores))
+    least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+    return np.flatnonzero(scores >= least)

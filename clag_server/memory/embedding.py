@@ -60,12 +60,14 @@ class EmbedStage:
         embedder: Embedder,
         hub: ProgressHub,
         config: IngestConfig,
+        on_placed: Callable[[int], None],
         on_routed: Callable[[Sequence[Move]], None],
     ) -> None:
         self._state = state
         self._embedder = embedder
         self._hub = hub
         self._config = config
+        self._on_placed = on_placed
         self._on_routed = on_routed
         self._ahead: _Ahead | None = None
         self.behind = False
@@ -110,7 +112,8 @@ class EmbedStage:
                 rows = [i for i, memory in enumerate(embedded) if self._still(memory)]
                 embedded = [embedded[i] for i in rows]
                 placer.place(embedded, vectors[rows], [lexical[i] for i in rows])
-            self._after(embedded, placer)
+            if embedded:
+                self._after(embedded, placer)
         return len(memories)
 
     def _still(self, memory: Memory) -> bool:
@@ -144,6 +147,7 @@ class EmbedStage:
         for memory in embedded:
             state.last_seen[memory.session_id] = now
         state.counters.add(Outcome.EMBEDDED, len(embedded))
+        self._on_placed(min(memory.key for memory in embedded))
         self._on_routed(placer.routed())
         clusters = placer.placed_clusters()
         self._hub.publish(

@@ -8,7 +8,7 @@ are changed by newer ones only, so a cluster evolves in order of arrival.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from clag_server.catalog.api import Evolution
@@ -21,6 +21,9 @@ from clag_server.memory.terms import term_candidates
 from clag_server.models.api import SlmEngine
 from clag_server.types.ingest import AckLevel
 from clag_server.types.memory import AnnotationSource, FallbackCause, Link, LinkKind, Memory, MemoryState
+
+_WAITING = (MemoryState.EMBEDDED, MemoryState.ROUTED)
+_KEYS_A_READ = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +41,20 @@ class EvolveStage:
         self._state = state
         self._slm = slm
         self._hub = hub
+        self._passed = -1
+        """Whatever waits with keys up to this one is for later."""
 
-    async def round(self, *, skip: frozenset[int] = frozenset()) -> int:
+    def rewind(self, first: int = 0) -> None:
+        """Say that memories may wait that the last rounds passed over, the first of them with the key `first`."""
+        self._passed = min(self._passed, first - 1)
+
+    async def round(self, *, skip: Collection[int] = ()) -> int:
         """Evolve one batch; returns how many memories were looked at. `skip` are keys to leave for later.
 
         One that was moved meanwhile is looked at again in the next round.
         """
         state = self._state
-        limit = state.organize.evolve_batch + len(skip)
-        placed: list[Memory] = []
-        for waiting in (MemoryState.EMBEDDED, MemoryState.ROUTED):
-            placed += await state.catalog.pending(state.ns, waiting, limit=limit, now_ns=state.now_ns())
-        memories = sorted((m for m in placed if m.key not in skip), key=lambda m: m.key)
-        memories = memories[: state.organize.evolve_batch]
+        memories = await self._due(skip)
         if not memories:
             return 0
         neighbours, annotations = await asyncio.gather(self._neighbours(memories), self._annotations(memories))
@@ -66,6 +70,23 @@ class EvolveStage:
         evolved = await self._commit(memories, changes)
         self._count(evolved, changes, annotations)
         return len(memories)
+
+    async def _due(self, skip: Collection[int]) -> list[Memory]:
+        """Return the next batch. What `skip` holds is read as keys only, and not again until `rewind`."""
+        state, batch = self._state, self._state.organize.evolve_batch
+        keys: list[int] = []
+        while len(keys) < batch:
+            after = keys[-1] if keys else self._passed
+            page = await state.catalog.pending_keys(state.ns, _WAITING, after=after, limit=_KEYS_A_READ)
+            keys += [key for key in page if key not in skip]
+            if len(page) < _KEYS_A_READ:
+                break
+            if not keys:
+                self._passed = page[-1]
+            elif page[-1] > keys[-1]:
+                break  # what follows is for later; the next round passes over it
+        found = await state.catalog.memories(state.ns, keys[:batch], embeddings=True)
+        return [memory for memory in found if memory.state in _WAITING]
 
     async def _neighbours(self, memories: Sequence[Memory]) -> dict[int, list[Neighbour]]:
         """Nearest earlier members of each memory's cluster, best first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
@@ -52,15 +53,23 @@ class NamespacePipeline:
         self._config = config
         self._hub = hub
         self._votes = VoteStage(state, slm=slm)
-        self._embed = EmbedStage(state, embedder=embedder, hub=hub, config=config, on_routed=self._votes.add)
         self._evolve = EvolveStage(state, slm=slm, hub=hub)
+        self._embed = EmbedStage(
+            state,
+            embedder=embedder,
+            hub=hub,
+            config=config,
+            on_placed=self._evolve.rewind,
+            on_routed=self._votes.add,
+        )
         self._embed_wake = asyncio.Event()
         self._organize_wake = asyncio.Event()
         self._vote_wake = asyncio.Event()
         self._embedded = asyncio.Condition()
         self._interactive = 0
         self._organized_at = 0.0
-        self._later: set[int] = set()
+        self._later: dict[int, None] = {}
+        """Keys in order of arrival; a dictionary, so that the first ones are at hand."""
         self._ended_sessions: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.deleted = asyncio.Event()
@@ -90,17 +99,19 @@ class NamespacePipeline:
     def stored(self, keys: Sequence[int], *, later: bool = False) -> None:
         """Say that memories were stored. `later`: evolve them only when nothing else waits."""
         if later:
-            self._later.update(keys)
+            self._later.update(dict.fromkeys(keys))
         self._embed_wake.set()
 
     def edited(self) -> None:
         """Say that memories or profiles await work after an edit."""
+        self._evolve.rewind()
         self._embed_wake.set()
         self._organize_wake.set()
 
     def gone(self, keys: Collection[int]) -> None:
         """Say that memories were deleted: nothing waits for them any more."""
-        self._later.difference_update(keys)
+        for key in keys:
+            self._later.pop(key, None)
         self._hub.publish(
             KeyProgress(key, AckLevel.ORGANIZED, None, MemoryState.QUARANTINED, "deleted") for key in keys
         )
@@ -260,12 +271,14 @@ class NamespacePipeline:
             await asyncio.sleep(_SOON_S)
             return True
         self._organized_at = now
-        evolved = await self._evolve.round(skip=frozenset(self._later))
+        evolved = await self._evolve.round(skip=self._later.keys())
         refreshed = await self._refresh_profiles()
         if not evolved and self._later:
-            batch = frozenset(sorted(self._later)[: self.state.organize.evolve_batch])
-            self._later -= batch
-            evolved = await self._evolve.round(skip=frozenset(self._later))
+            batch = list(itertools.islice(self._later, self.state.organize.evolve_batch))
+            for key in batch:
+                del self._later[key]
+            self._evolve.rewind(min(batch))
+            evolved = await self._evolve.round(skip=self._later.keys())
         return bool(evolved or refreshed)
 
     async def _refresh_profiles(self) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clag_server.catalog import lexical
+from clag_server.catalog import frequencies, lexical
 from clag_server.catalog.api import Catalog
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.types.cluster import PlacementPlan
@@ -123,3 +125,31 @@ def test_any_word_without_spaces_is_found(tokens: list[str]) -> None:
                 await catalog.close()
 
     asyncio.run(check())
+
+
+async def test_frequencies_of_a_large_namespace_follow_its_growth(
+    catalog: SqliteCatalog, ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frequencies, "EXACT_BELOW", 10)
+    cache = frequencies.FrequencyCache(size=2)
+    asked: list[str] = []
+    count = lexical.document_frequency
+
+    def counting(connection: sa.Connection, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
+        asked.extend(tokens)
+        return count(connection, ns, tokens)
+
+    monkeypatch.setattr(lexical, "document_frequency", counting)
+
+    async def of(*tokens: str) -> tuple[Mapping[str, int], int]:
+        return await catalog._read(lambda c: cache.of(c, ns, tokens))
+
+    await indexed(catalog, ns, ["a b"] * 10 + ["a"] * 10)
+    assert await of("a", "b", "none") == ({"a": 20, "b": 10}, 20)
+    assert await of("b", "none") == ({"b": 10}, 20)
+    assert asked == ["a", "b", "none"]
+    keys = await support.store_keys(catalog, ns, 10, prefix="later")
+    members = [support.placement(key, 1, 1, lexical="b") for key in keys]
+    await catalog.apply_plan(ns, PlacementPlan(placements=members), now_ns=NOW)
+    assert await of("b") == ({"b": 20}, 30)
+    assert asked[3:] == ["b"]
