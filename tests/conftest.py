@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from hypothesis import settings
 
 from tests.support.process import ServerProcess, Stubs
+
+# A loaded machine is no fault of the code: no test asserts a time.
+settings.register_profile("clag", deadline=None)
+settings.load_profile("clag")
 
 ServerMaker: TypeAlias = Callable[..., ServerProcess]
 
