@@ -130,7 +130,7 @@ memories = sa.Table(
     sa.Column("client_embedding", sa.Boolean, nullable=False),
     sa.Column("embedding", sa.LargeBinary),  # last: reads of the other columns stop before it
     sa.Index("memories_id", "ns", "memory_id", unique=True),
-    sa.Index("memories_key", "ns", "key", unique=True),
+    sa.Index("memories_key", "ns", "key", "episode"),  # the episode of a key without reading its wide row
     sa.Index("memories_unfinished", "ns", "state", "key", sqlite_where=sa.text(UNFINISHED_SQL)),
     sa.Index("memories_episode", "ns", "episode", "session_position", sqlite_where=sa.text("episode IS NOT NULL")),
     sa.Index("memories_cluster", "ns", "cluster", sqlite_where=sa.text("cluster IS NOT NULL")),

@@ -37,6 +37,10 @@ class ClusterMap:
         self.episode_centroids = CentroidTable(dim)
         self.routable = CentroidTable(dim)
         """Centroids of the active clusters that hold a closed episode: the candidates of routing."""
+        self.archived: set[int] = set()
+        """Clusters that are out of default retrieval."""
+        self.provisional: set[int] = set()
+        """Clusters without a closed episode: no candidates of routing."""
         self.memory_count = 0
         """Embedded memories of the namespace."""
         self._memory_sum = np.zeros(dim, dtype=np.float32)
@@ -151,6 +155,8 @@ class ClusterMap:
         self._episode_sum += cluster.vector_sum
         self._closed_episodes += cluster.closed_episodes
         self.cluster_episodes.setdefault(cluster.cluster, set())
+        _mark(self.archived, cluster.cluster, cluster.state is not ClusterState.ACTIVE)
+        _mark(self.provisional, cluster.cluster, cluster.closed_episodes == 0)
         if cluster.closed_episodes > 0 and cluster.state is ClusterState.ACTIVE:
             self.routable.put(cluster.cluster, cluster.vector_sum)
         else:
@@ -197,6 +203,8 @@ class ClusterMap:
         self._forget_sum(number)
         self.clusters.pop(number, None)
         self.cluster_episodes.pop(number, None)
+        self.archived.discard(number)
+        self.provisional.discard(number)
         self.routable.remove(number)
 
     def _forget_sum(self, number: int) -> None:
@@ -242,3 +250,10 @@ class ClusterMap:
             return unit(cluster.vector_sum)
         sums = [self.episodes[e].vector_sum for e in self.cluster_episodes.get(number, ())]
         return unit(np.sum(sums, axis=0)) if sums else np.zeros(self.dim, dtype=np.float32)
+
+
+def _mark(numbers: set[int], number: int, is_in: bool) -> None:
+    if is_in:
+        numbers.add(number)
+    else:
+        numbers.discard(number)

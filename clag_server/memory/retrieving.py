@@ -26,7 +26,6 @@ from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.ranking import rank
 from clag_server.memory.selecting import EpisodeScores, explain_clusters, pick_episodes, score_episodes
 from clag_server.models.api import Embedder, ModelError, ModelUnavailableError, Priority, TokenCounter
-from clag_server.types.cluster import ClusterState
 from clag_server.types.errors import FieldViolation, InvalidField
 from clag_server.types.memory import Vector
 from clag_server.types.retrieval import (
@@ -191,9 +190,8 @@ class Retrieval:
         numbers = found.numbers
         sizes = found.sizes if allowed is None else _counted(numbers, allowed)
         keep = sizes > 0
-        if not self._query.include_archived:
-            archived = [n for n, c in cluster_map.clusters.items() if c.state is not ClusterState.ACTIVE]
-            keep &= ~np.isin(found.clusters, archived)
+        if cluster_map.archived and not self._query.include_archived:
+            keep &= ~np.isin(found.clusters, list(cluster_map.archived))
         numbers = numbers[keep]
         permitted = self._permitted(hits.keys)
         return score_episodes(
@@ -221,7 +219,7 @@ class Retrieval:
         clusters = None
         if not everywhere:
             clusters = [n for n, _ in state.map.routable.nearest(vector, config.net_partitions)]
-            clusters += [n for n, c in state.map.clusters.items() if c.closed_episodes == 0]
+            clusters += sorted(state.map.provisional)
         # Under a filter most hits may not be permitted: look deeper.
         limit = _GLOBAL_DENSE if everywhere or self._allowed is not None else config.net
         return await state.index.search(state.ns, clusters, vector, limit=limit)
@@ -252,7 +250,7 @@ class Retrieval:
     def _permit(self, members: EpisodeMembers) -> EpisodeMembers:
         """Leave out what the filter or an archived cluster forbids."""
         keep = self._permitted(members.keys)
-        if not self._query.include_archived:
+        if self._state.map.archived and not self._query.include_archived:
             keep &= np.array([self._active(int(e)) for e in members.episodes], dtype=np.bool_)
         return EpisodeMembers(
             members.keys[keep], members.episodes[keep], members.positions[keep], members.vectors[keep]
@@ -260,8 +258,7 @@ class Retrieval:
 
     def _active(self, episode: int) -> bool:
         known = self._state.map.episodes.get(episode)
-        cluster = self._state.map.clusters.get(known.cluster) if known else None
-        return cluster is None or cluster.state is ClusterState.ACTIVE
+        return known is None or known.cluster not in self._state.map.archived
 
     def _space(self, scored: EpisodeScores, picked: NDArray[np.int64]) -> SearchSpace:
         clusters = self._state.map.clusters

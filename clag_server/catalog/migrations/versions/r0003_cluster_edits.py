@@ -1,4 +1,4 @@
-"""Edits of clusters: what clients wrote, what happened to each, answers for retries.
+"""Edits of clusters: what clients wrote, what happened to each, answers for retries; episodes of keys by index.
 
 Revision ID: 0003
 """
@@ -46,3 +46,5 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_index("edit_requests_time", "edit_requests", ["time_ns"])
+    op.drop_index("memories_key", "memories")
+    op.create_index("memories_key", "memories", ["ns", "key", "episode"])
