@@ -44,6 +44,7 @@ from clag_server.vectors.api import VectorHits
 
 _FILTER_LIMIT = 1_000_000
 _GLOBAL_DENSE = 1000
+_FEW_PERMITTED = 2_000  # a filter that leaves no more: all are ranked, for few of the nearest would be permitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,8 @@ class Retrieval:
         state = self._state
         size = _GLOBAL_DENSE if everywhere else self._config.net
         keys: list[int] = [int(k) for k in hits.keys[self._permitted(hits.keys)][:size]]
+        if everywhere and self._allowed is not None and len(self._allowed.keys) <= _FEW_PERMITTED:
+            keys = self._allowed.keys.tolist()
         if found is not None:
             if not found.complete:
                 detail = "some partitions of the vector index could not be searched"
