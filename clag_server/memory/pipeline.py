@@ -277,7 +277,7 @@ class NamespacePipeline:
             batch = list(itertools.islice(self._later, self.state.organize.evolve_batch))
             for key in batch:
                 del self._later[key]
-            self._evolve.rewind(min(batch))
+            self._evolve.rewind(min(batch, default=0))
             evolved = await self._evolve.round(skip=self._later.keys())
         return bool(evolved or refreshed)
 
