@@ -215,8 +215,11 @@ class ClusterMap:
 
     def grow_cluster(self, number: int, memories: int, now_ns: int) -> None:
         """Add `memories` (may be negative) to a cluster's count."""
+        # Nothing but the count changes: no sum and no centroid is computed again.
         cluster = self.clusters[number]
-        self.put_cluster(replace(cluster, memory_count=cluster.memory_count + memories, update_time_ns=now_ns))
+        self.clusters[number] = replace(
+            cluster, memory_count=cluster.memory_count + memories, update_time_ns=now_ns
+        )
 
     def add_centroid(self, number: int, centroid: Vector, sign: int) -> None:
         """Add (`sign` 1) or take out (-1) a closed episode's unit centroid (dim,) in a cluster's running sum."""

@@ -47,6 +47,7 @@ class Placer:
         self._removed: list[int] = []
         self._new_episodes: set[int] = set()
         self._new_clusters: set[int] = set()
+        self._candidates: dict[int, tuple[RoutingCandidate, ...]] = {}
         self.closed = 0
         self.born = 0
         self.split = 0
@@ -146,9 +147,15 @@ class Placer:
             cosine = self._likeness(episode, vector)
             if cosine >= self._config.episode_cosine:
                 reason = f"follows in its session's open episode (cosine {cosine:.2f})"
-                return episode, self._decision(self.candidates(vector), reason, provisional=True)
+                return episode, self._decision(self._weighed(episode), reason, provisional=True)
             self.close(number, f"the next memory has another topic (cosine {cosine:.2f})")
         return self._begin(memory, vector)
+
+    def _weighed(self, episode: Episode) -> tuple[RoutingCandidate, ...]:
+        """Return the candidates of an open episode, looked for once a plan: they explain, and decide nothing yet."""
+        if episode.episode not in self._candidates:
+            self._candidates[episode.episode] = self.candidates(unit(episode.vector_sum))
+        return self._candidates[episode.episode]
 
     def _begin(self, memory: Memory, vector: Vector) -> tuple[Episode, RoutingDecision]:
         """Open an episode for a memory, in the nearest cluster or in a new one."""
@@ -160,6 +167,7 @@ class Placer:
             cluster, founded = self._found(), True
             reason = "starts an episode; no cluster is near, a new one is born"
         episode = self._map.new_episode(memory.session_id, cluster.cluster, memory.session_position, self._now_ns)
+        self._candidates[episode.episode] = candidates
         return episode, self._decision(candidates, reason, provisional=True, founded=founded)
 
     def _place_late(self, memory: Memory, vector: Vector, tokens: str, around: Sequence[Episode]) -> None:
