@@ -152,7 +152,7 @@ class Placer:
         return self._begin(memory, vector)
 
     def _weighed(self, episode: Episode) -> tuple[RoutingCandidate, ...]:
-        """Return the candidates of an open episode, looked for once a plan: they explain, and decide nothing yet."""
+        """Return the candidates of an open episode, once a plan: they explain, and decide nothing yet."""
         if episode.episode not in self._candidates:
             self._candidates[episode.episode] = self.candidates(unit(episode.vector_sum))
         return self._candidates[episode.episode]
