@@ -34,7 +34,7 @@ def cursor_from(scope: bytes, token: str) -> Cursor:
     """Read a cursor.
 
     Raises:
-        CursorMismatch: It is malformed, or belongs to an export of something else.
+        CursorMismatch: It is malformed, was damaged, or belongs to an export of something else.
     """
     if not token:
         return Cursor()

@@ -22,6 +22,7 @@ from clag_server.api.convert_values import (
     time_from,
     time_to,
 )
+from clag_server.api.errors import PageTokenMismatch
 from clag_server.api.paging import page_token, resume_after, resume_after_number, scope_of
 from clag_server.types.errors import InvalidField
 from clag_server.types.filters import Comparison, FilterField, Operator
@@ -90,6 +91,22 @@ def test_page_tokens_hold_numbers_and_names() -> None:
     assert resume_after(scope, page_token(scope, "acme-corp")) == "acme-corp"
     assert resume_after_number(scope, "", start=-1) == -1
     assert page_token(scope, None) == ""
+
+
+@pytest.mark.parametrize("after", [7, 123_456, "acme-corp", "0123456789abcdef0123456789abcdef.2.41.900"])
+def test_a_page_token_that_is_cut_or_altered_anywhere_is_refused(after: int | str) -> None:
+    scope = scope_of("List", "namespace")
+    token = page_token(scope, after)
+    cut = [token[:end] for end in range(1, len(token))]
+    altered = [
+        token[:at] + letter + token[at + 1 :]
+        for at in range(len(token))
+        for letter in "Ab7_"
+        if token[at] != letter
+    ]
+    for damaged in (*cut, *altered, token + "A", token + "="):
+        with pytest.raises(PageTokenMismatch):
+            resume_after(scope, damaged)
 
 
 def nested(depth: int) -> types_pb2.Filter:

@@ -187,7 +187,7 @@ def test_a_cursor_of_another_export_is_refused_and_one_without_its_snapshot_is_g
     for wrong in (
         pb.ExportRequest(namespace="two", cursor=cursor),
         pb.ExportRequest(namespace="one", cursor=cursor, include_embeddings=True),
-        pb.ExportRequest(namespace="one", cursor=cursor[:-3]),
+        *(pb.ExportRequest(namespace="one", cursor=cursor[:-cut]) for cut in (1, 2, 3, 9)),
         pb.ExportRequest(namespace="one", cursor="nonsense"),
     ):
         status = _export_failure(stubs, wrong)
