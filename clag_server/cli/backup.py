@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -37,6 +38,8 @@ def backup_command(*, data_dir: Path, out: Path, as_json: bool) -> ExitCode:
     source = data_dir.expanduser() / CATALOG
     if not source.is_file():
         raise CliError(f"{data_dir} is no data directory: it has no {CATALOG}", ExitCode.USAGE)
+    if os.path.lexists(out.expanduser()):
+        raise CliError(f"{out} exists; choose another name: a backup replaces no file", ExitCode.USAGE)
     try:
         with drawn_count("pages", quiet=as_json) as bar:
             backup_file(source, out.expanduser(), bar)

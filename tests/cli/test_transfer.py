@@ -216,7 +216,10 @@ def test_a_backup_of_a_running_server_restores_to_the_same_memories_and_answers(
     store(stubs, "kept", [types_pb2.MemoryInput(memory_id="late", text="after the backup")], stream_id="late")
     before = [hit.memory.memory_id for hit in ask(stubs, "kept", "a red pallet")]
     second = clag("backup", "--data-dir", server.data_dir, "--out", out, home=tmp_path)
-    assert second.code == 4  # never over a file that is there
+    assert (second.code, second.error()) == (
+        2,
+        f"clag: {out} exists; choose another name: a backup replaces no file",
+    )
     restored = make_server("restored")
     refused = clag("restore", out, "--data-dir", server.data_dir, home=tmp_path)
     assert (refused.code, "not empty" in refused.error()) == (2, True)
