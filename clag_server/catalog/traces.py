@@ -104,6 +104,27 @@ def forget_in_profiles(tx: WriteTx, ns: int, keys: Collection[int], homes: Colle
     tx.executemany(_REPRESENT, updates)
 
 
+def clean_history(tx: WriteTx, ns: int, keys: list[int], gone: Collection[str]) -> None:
+    """Take reasons of links to memories that go out of the older values that history keeps."""
+    h = memory_history.c
+    rows = tx.connection.execute(sa.select(h.revision, h.old).where(h.ns == ns, h.key.in_(keys))).all()
+    cleaned = []
+    for revision, text in rows:
+        old = json.loads(text)
+        if "links" in old:
+            old["links"] = without_reasons(old["links"], gone)
+            if (new := to_json(old)) != text:
+                cleaned.append((new, revision))
+    tx.executemany(_REWRITE_HISTORY, cleaned)
+
+
+def without_reasons(links: str, gone: Collection[str]) -> str:
+    """Return links (JSON) with the reasons of those to the memories `gone` left out."""
+    return links_to_json(
+        [replace(link, reason="") if link.memory_id in gone else link for link in links_from_json(links)]
+    )
+
+
 def chunks(values: Iterable[T]) -> Iterator[list[T]]:
     """Split values into lists that fit an IN list of a write."""
     rest = iter(values)
@@ -118,7 +139,7 @@ def _pairs(tx: WriteTx, statement: sa.Select[int, str]) -> list[tuple[int, str]]
 def _unlink(
     tx: WriteTx, ns: int, keys: list[int], gone: dict[str, int], causes: dict[int, int], *, now_ns: int
 ) -> None:
-    _clean_history(tx, ns, keys, gone)
+    clean_history(tx, ns, keys, gone)
     rows = tx.connection.execute(
         sa.select(memories.c.key, memories.c.links, memories.c.cluster)
         .where(memories.c.ns == ns, memories.c.key.in_(keys))
@@ -134,29 +155,9 @@ def _unlink(
     revisions = tx.log_memories(ns, changed, time_ns=now_ns)
     history, updates = [], []
     for key, (links, left, cluster) in kept.items():
-        old = to_json({"links": _without_reasons(links, gone)})
+        old = to_json({"links": without_reasons(links, gone)})
         revision = revisions[key]
         history.append((revision, ns, key, causes[key], now_ns, old, HistoryCause.DELETION, "", cluster))
         updates.append((links_to_json(left), revision, now_ns, ns, key))
     tx.executemany(_INSERT_HISTORY, history)
     tx.executemany(_UNLINK, updates)
-
-
-def _clean_history(tx: WriteTx, ns: int, keys: list[int], gone: dict[str, int]) -> None:
-    """Take reasons of links to memories that go out of the older values that history keeps."""
-    h = memory_history.c
-    rows = tx.connection.execute(sa.select(h.revision, h.old).where(h.ns == ns, h.key.in_(keys))).all()
-    cleaned = []
-    for revision, text in rows:
-        old = json.loads(text)
-        if "links" in old:
-            old["links"] = _without_reasons(old["links"], gone)
-            if (new := to_json(old)) != text:
-                cleaned.append((new, revision))
-    tx.executemany(_REWRITE_HISTORY, cleaned)
-
-
-def _without_reasons(links: str, gone: Collection[str]) -> str:
-    return links_to_json(
-        [replace(link, reason="") if link.memory_id in gone else link for link in links_from_json(links)]
-    )

@@ -18,6 +18,7 @@ from clag_server.catalog import reads, store
 from clag_server.catalog.api_edits import Updated
 from clag_server.catalog.namespaces import require_live
 from clag_server.catalog.placements import Placed, forget_failures, queue_ops
+from clag_server.catalog.relinking import OwnLinks, Rewritten, drop_links_to, drop_own_links
 from clag_server.catalog.rows import attributes_to_json, strings_from_json, strings_to_json, to_json, vector_to_blob
 from clag_server.catalog.schema import ChangeKind, memories, memory_history
 from clag_server.catalog.sums import Touched, settle
@@ -99,9 +100,13 @@ def update(
     change = _difference(row, after, fields)
     if change.fields:
         revision = tx.log_change(ns, ChangeKind.MEMORY_UPDATED, row.key, time_ns=now_ns, cluster=row.cluster)
-        _write(tx, ns, row, change, revision=revision, now_ns=now_ns)
+        rewritten = _rewritten(row, change, after)
+        own = None if rewritten is None else drop_own_links(tx, ns, rewritten)
+        _write(tx, ns, row, change, own, revision=revision, now_ns=now_ns)
         if change.replaces:
             _leave_place(tx, ns, row, now_ns=now_ns)
+        if rewritten is not None:
+            drop_links_to(tx, ns, rewritten, now_ns=now_ns)
         if "supersedes" in change.fields:
             _supersede(tx, ns, row, after.supersedes, now_ns=now_ns)
     if lexical is not None and not change.replaces and row.placement_id is not None:
@@ -159,10 +164,26 @@ def _embedding(
     return row.embedding, False
 
 
+def _rewritten(row: sa.Row[*tuple[Any, ...]], change: _Change, after: NewMemory) -> Rewritten | None:
+    """Return what its links are to be held to; None when the update can make none of them false."""
+    superseding = "supersedes" in change.fields
+    if not change.replaces and not superseding:
+        return None
+    supersedes = after.supersedes if superseding else tuple(strings_from_json(row.supersedes))
+    return Rewritten(row.key, row.memory_id, row.links, supersedes, change.replaces)
+
+
 def _write(
-    tx: WriteTx, ns: int, row: sa.Row[*tuple[Any, ...]], change: _Change, *, revision: int, now_ns: int
+    tx: WriteTx,
+    ns: int,
+    row: sa.Row[*tuple[Any, ...]],
+    change: _Change,
+    own_links: OwnLinks | None,
+    *,
+    revision: int,
+    now_ns: int,
 ) -> None:
-    """Write the columns and the history entry."""
+    """Write the columns and the history entry; `own_links` when some went."""
     values = dict(change.values)
     before = row._asdict()
     old = {_HISTORY_NAMES.get(name, name): before[name] for name in sorted(change.fields - {_EMBEDDING})}
@@ -173,6 +194,8 @@ def _write(
         values |= {"cluster": None, "episode": None, "placement_id": None}
         if row.cluster is not None:
             old["cluster"] = row.cluster  # where it comes to be is for its next placement to say
+    if own_links is not None:
+        values["links"], old["links"] = own_links.kept, own_links.old
     if "session_id" in change.fields:
         values["session_position"] = store.take_position(tx, ns, values["session_id"])
     here = None if change.replaces else row.cluster

@@ -27,6 +27,7 @@ from clag_server.types.memory import (
     NewMemory,
 )
 from tests.catalog import support
+from tests.catalog.consistency import assert_file_consistent
 
 NOW = support.NOW
 
@@ -72,6 +73,78 @@ async def test_new_text_takes_a_memory_out_of_its_place_and_leaves_the_rest_of_i
     assert (await catalog.lexical(ns, ["blue"], limit=5)).keys.tolist() == []
     assert [m.key for m in await catalog.pending(ns, MemoryState.STORED, limit=5, now_ns=NOW)] == [keys[0]]
     await support.assert_consistent(catalog, ns)
+
+
+async def link_all(catalog: Catalog, ns: int, keys: list[int], kinds: Mapping[int, LinkKind]) -> None:
+    """Link m-0 and each of the memories, both ways, by a kind."""
+    there = [Link(f"m-{i}", kind, f"near m-{i}", 0.85) for i, kind in kinds.items()]
+    changes = [Evolution(keys[0], 1, keys[0], add_links=tuple(there))]
+    back = {i: Link("m-0", kind, "near note 0", 0.85) for i, kind in kinds.items()}
+    changes += [Evolution(keys[i], 1, keys[0], add_links=(link,)) for i, link in back.items()]
+    await catalog.evolve(ns, changes, now_ns=NOW)
+
+
+async def kinds_of_links(catalog: Catalog, ns: int, count: int) -> dict[str, dict[str, LinkKind]]:
+    """Memory id -> id of the other end -> kind; memories without links are left out."""
+    found = [await catalog.memory(ns, f"m-{i}") for i in range(count)]
+    return {m.memory_id: {link.memory_id: link.kind for link in m.links} for m in found if m.links}
+
+
+async def test_new_words_take_links_made_from_the_old_ones_away_at_both_ends(
+    catalog: Catalog, ns: int, database_file: Path
+) -> None:
+    keys = await support.organized(catalog, ns)
+    kinds = {1: LinkKind.SIMILAR, 2: LinkKind.TEMPORAL, 3: LinkKind.DUPLICATE, 4: LinkKind.CAUSAL}
+    await link_all(catalog, ns, keys, kinds)
+    between_others = Evolution(keys[1], 1, keys[1], add_links=(Link("m-2", LinkKind.SIMILAR, "near", 0.9),))
+    await catalog.evolve(ns, [between_others], now_ns=NOW)
+    await update(catalog, ns, NewMemory(text="blue"), "text")
+    assert await kinds_of_links(catalog, ns, 6) == {
+        "m-0": {"m-4": LinkKind.CAUSAL},
+        "m-1": {"m-2": LinkKind.SIMILAR},
+        "m-4": {"m-0": LinkKind.CAUSAL},
+    }
+    assert_file_consistent(database_file)
+    reason, cause, old = history(database_file, keys[0])[-1]
+    assert (reason, cause) == (HistoryCause.CLIENT, keys[0])
+    assert [link[:3] for link in json.loads(old["links"])] == [
+        ["m-1", LinkKind.SIMILAR, ""], ["m-2", LinkKind.TEMPORAL, ""], ["m-3", LinkKind.DUPLICATE, ""],
+        ["m-4", LinkKind.CAUSAL, "near m-4"],
+    ]  # fmt: skip
+    reason, cause, old = history(database_file, keys[2])[-1]
+    assert (reason, cause) == (HistoryCause.EVOLUTION, keys[0])
+    assert json.loads(old["links"]) == [["m-0", LinkKind.TEMPORAL, "", 0.85]]
+    await catalog.delete(ns, "m-0", etag="", now_ns=NOW)
+    await catalog.delete(ns, "m-1", etag="", now_ns=NOW)
+    assert_file_consistent(database_file)
+
+
+async def test_a_link_that_follows_from_supersession_lasts_as_long_as_that(
+    catalog: Catalog, ns: int, database_file: Path
+) -> None:
+    keys = await support.organized(catalog, ns)
+    await update(catalog, ns, NewMemory(text="", supersedes=("m-1", "m-2")), "supersedes")
+    await catalog.update(
+        ns, "m-3", NewMemory(text="", supersedes=("m-0",)), fields=frozenset({"supersedes"}), lexical=None, etag="",
+        now_ns=NOW,
+    )  # fmt: skip
+    await link_all(catalog, ns, keys, dict.fromkeys(range(1, 5), LinkKind.REFINES))
+    await update(catalog, ns, NewMemory(text="blue"), "text")
+    following = {f"m-{i}": LinkKind.REFINES for i in (1, 2, 3)}
+    back = {memory_id: {"m-0": kind} for memory_id, kind in following.items()}
+    assert await kinds_of_links(catalog, ns, 6) == {"m-0": following, **back}
+    await update(catalog, ns, NewMemory(text="", supersedes=("m-2",)), "supersedes")
+    del following["m-1"], back["m-1"]
+    assert await kinds_of_links(catalog, ns, 6) == {"m-0": following, **back}
+    assert_file_consistent(database_file)
+
+
+async def test_an_update_that_leaves_a_memory_in_its_place_keeps_its_links(catalog: Catalog, ns: int) -> None:
+    keys = await support.organized(catalog, ns)
+    await link_all(catalog, ns, keys, {1: LinkKind.SIMILAR})
+    before = await kinds_of_links(catalog, ns, 6)
+    await update(catalog, ns, NewMemory(text="", tags=("t",), supersedes=("m-2",)), "tags", "supersedes")
+    assert await kinds_of_links(catalog, ns, 6) == before
 
 
 async def test_a_rewritten_memory_is_placed_again_under_its_new_words_only(catalog: Catalog, ns: int) -> None:
