@@ -2,7 +2,8 @@
 
 For each memory: its nearest neighbours come from its cluster's partition, links with kind and reason are written
 on it and back on them, and it gets context, keywords and tags. The ingested text is never touched. Older memories
-are changed by newer ones only, so a cluster evolves in order of arrival.
+are changed by newer ones only, so a cluster evolves in order of arrival. A memory that an update rewrote comes
+late: it is linked to those too that arrived after it and have evolved.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ _KEYS_A_READ = 1024
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A memory of the same cluster, earlier in arrival, and its cosine."""
+    """A memory of the same cluster that evolution has passed, its cosine, and the placement that was found."""
 
     memory: Memory
     cosine: float
+    placement: int
 
 
 class EvolveStage:
@@ -53,21 +55,11 @@ class EvolveStage:
 
         One that was moved meanwhile is looked at again in the next round.
         """
-        state = self._state
         memories = await self._due(skip)
         if not memories:
             return 0
         neighbours, annotations = await asyncio.gather(self._neighbours(memories), self._annotations(memories))
-        changes: list[Evolution] = []
-        for memory in memories:
-            changes += _changes(
-                memory,
-                neighbours[memory.key],
-                annotations[memory.key],
-                state,
-                model=self._slm.name if self._slm else "",
-            )
-        evolved = await self._commit(memories, changes)
+        evolved, changes = await self._commit(memories, neighbours, annotations)
         self._count(evolved, changes, annotations)
         return len(memories)
 
@@ -89,7 +81,7 @@ class EvolveStage:
         return [memory for memory in found if memory.state in _WAITING]
 
     async def _neighbours(self, memories: Sequence[Memory]) -> dict[int, list[Neighbour]]:
-        """Nearest earlier members of each memory's cluster, best first."""
+        """Nearest members of each memory's cluster that are earlier or have evolved, best first."""
         state = self._state
         hits = await asyncio.gather(*(self._search(memory) for memory in memories))
         placements = {hit for found in hits for hit, _ in found}
@@ -97,11 +89,11 @@ class EvolveStage:
         known = {m.key: m for m in await state.catalog.memories(state.ns, sorted(set(keys.values())))}
         result: dict[int, list[Neighbour]] = {}
         for memory, found in zip(memories, hits, strict=True):
-            near = [(keys[p], score) for p, score in found if p in keys and keys[p] < memory.key]
+            near = [(known[keys[p]], score, p) for p, score in found if p in keys and keys[p] in known]
             result[memory.key] = [
-                Neighbour(known[key], score)
-                for key, score in near
-                if key in known and known[key].cluster == memory.cluster
+                Neighbour(other, score, placement)
+                for other, score, placement in near
+                if other.cluster == memory.cluster and _precedes(other, memory)
             ][: state.organize.link_neighbours]
         return result
 
@@ -138,33 +130,52 @@ class EvolveStage:
         cluster = self._state.map.clusters.get(memory.cluster or 0)
         return cluster.title if cluster is not None else ""
 
-    async def _commit(self, memories: Sequence[Memory], changes: Sequence[Evolution]) -> list[Memory]:
-        """Write what still holds: a memory that was moved or rewritten meanwhile evolves as it is, next round."""
+    async def _commit(
+        self,
+        memories: Sequence[Memory],
+        neighbours: Mapping[int, Sequence[Neighbour]],
+        annotations: Mapping[int, Annotation],
+    ) -> tuple[list[Memory], list[Evolution]]:
+        """Write what still holds; returns which memories evolved, and their changes.
+
+        A memory that was moved or rewritten meanwhile evolves as it is, next round; a neighbour that was is not
+        linked to.
+        """
         state = self._state
+        model = self._slm.name if self._slm else ""
+        placements = {near.placement for found in neighbours.values() for near in found}
         async with state.lock:
             now = {m.key: m for m in await state.catalog.memories(state.ns, [m.key for m in memories])}
-            stay = {m.key for m in memories if _same(m, now.get(m.key))}
-            await asyncio.shield(
-                state.catalog.evolve(state.ns, [c for c in changes if c.cause in stay], now_ns=state.now_ns())
-            )
+            stay = [m for m in memories if _same(m, now.get(m.key))]
+            there = await state.catalog.keys_of_placements(state.ns, sorted(placements))
+            changes: list[Evolution] = []
+            for memory in stay:
+                near = [one for one in neighbours[memory.key] if one.placement in there]
+                changes += _changes(memory, near, annotations[memory.key], state, model=model)
+            await asyncio.shield(state.catalog.evolve(state.ns, changes, now_ns=state.now_ns()))
         self._hub.publish(
-            KeyProgress(key, AckLevel.ORGANIZED, now[key].cluster, MemoryState.EVOLVED) for key in sorted(stay)
+            KeyProgress(m.key, AckLevel.ORGANIZED, now[m.key].cluster, MemoryState.EVOLVED)
+            for m in sorted(stay, key=lambda m: m.key)
         )
-        return [m for m in memories if m.key in stay]
+        return stay, changes
 
     def _count(
         self, evolved: Sequence[Memory], changes: Sequence[Evolution], annotations: Mapping[int, Annotation]
     ) -> None:
         counters = self._state.counters
-        keys = {memory.key for memory in evolved}
         counters.add(Outcome.EVOLVED, len(evolved))
-        counters.add(Outcome.LINKS, sum(len(c.add_links) for c in changes if c.cause in keys))
-        for key in keys:
+        counters.add(Outcome.LINKS, sum(len(c.add_links) for c in changes))
+        for key in (memory.key for memory in evolved):
             counters.add(Outcome.ANNOTATIONS)
             if annotations[key].source is AnnotationSource.SLM:
                 counters.add(Outcome.SLM_ANNOTATIONS)
             if annotations[key].fallback is not FallbackCause.NONE:
                 counters.add_fallback(Outcome.ANNOTATION_FALLBACKS, annotations[key].fallback)
+
+
+def _precedes(other: Memory, memory: Memory) -> bool:
+    """Whether evolution comes to `other` before `memory`: then nobody else will link the two."""
+    return other.key != memory.key and (other.key < memory.key or other.state is MemoryState.EVOLVED)
 
 
 def _same(memory: Memory, now: Memory | None) -> bool:
@@ -213,11 +224,11 @@ def _changes(
 def _link(memory: Memory, near: Neighbour, state: NamespaceState) -> Link | None:
     """Link by what can be known without a model: supersession, equal words, succession, likeness."""
     other, cosine = near.memory, near.cosine
-    if other.memory_id in memory.supersedes:
+    if other.memory_id in memory.supersedes or memory.memory_id in other.supersedes:
         return Link(other.memory_id, LinkKind.REFINES, "the newer one replaces the older one", cosine)
     if cosine >= state.organize.duplicate_cosine and tokens(memory.text) == tokens(other.text):
         return Link(other.memory_id, LinkKind.DUPLICATE, "says the same", cosine)
-    follows = memory.episode == other.episode and memory.session_position - other.session_position == 1
+    follows = memory.episode == other.episode and abs(memory.session_position - other.session_position) == 1
     if follows and cosine >= state.organize.episode_cosine:
         return Link(other.memory_id, LinkKind.TEMPORAL, "follows directly in the same session", cosine)
     if cosine >= state.organize.link_cosine:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from clag_server.memory.evolving import EvolveStage, Neighbour
+from clag_server.memory.system import MemorySystem
 from clag_server.models.scripted import Script
 from clag_server.types.errors import EtagMismatch, NotFound, RequestIdReused
 from clag_server.types.ingest import AckLevel
-from clag_server.types.memory import MemoryState
+from clag_server.types.memory import Link, Memory, MemoryState
 from tests.memory.system import NAMESPACE, found, get, remember, rewrite, session_is, system_on, until
 
 RED = "the red crate stands beside the loading dock"
@@ -69,6 +72,57 @@ async def test_a_rewritten_memory_goes_back_among_its_neighbours_in_time(tmp_pat
         members = await state.state.catalog.episode_members(state.state.ns, [before.episode])
         assert list(members.positions) == sorted(members.positions)
         assert len(members.keys) == 3
+
+
+async def assert_links_are_true(system: MemorySystem, count: int) -> set[frozenset[str]]:
+    """Hold every link of m0, m1, ... to the vectors that its ends have now; returns the pairs that are linked."""
+    memories = {f"m{i}": await get(system, f"m{i}", embedding=True) for i in range(count)}
+    pairs: dict[tuple[str, str], Link] = {
+        (memory.memory_id, link.memory_id): link for memory in memories.values() for link in memory.links
+    }
+    for (here, there), link in pairs.items():
+        ours, theirs = memories[here].embedding, memories[there].embedding
+        assert ours is not None
+        assert theirs is not None
+        assert link.similarity == pytest.approx(float(ours @ theirs), abs=1e-4)
+        assert (there, here) in pairs
+    return {frozenset(pair) for pair in pairs}
+
+
+async def test_a_rewritten_memory_is_linked_by_its_new_words_to_earlier_and_to_later_ones(tmp_path: Path) -> None:
+    async with system_on(tmp_path, link_cosine=0.5, episode_cosine=-1.0) as system:
+        await remember(system, [RED, OTHERS[0], OTHERS[2], RED + " today", OTHERS[1]])
+        before = await assert_links_are_true(system, 5)
+        assert {frozenset({"m2", "m1"}), frozenset({"m2", "m3"})} <= before
+        await system.edits.update(NAMESPACE, "m2", rewrite(RED + " tonight"))
+        await until(system, "m2", lambda memory: memory.state is MemoryState.EVOLVED)
+        after = await assert_links_are_true(system, 5)
+        assert {frozenset({"m2", "m0"}), frozenset({"m2", "m3"})} <= after
+        assert {pair for pair in before if "m2" not in pair} == {pair for pair in after if "m2" not in pair}
+
+
+async def test_evolution_links_to_no_neighbour_whose_words_changed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, go_on = asyncio.Event(), asyncio.Event()
+    neighbours = EvolveStage._neighbours
+
+    async def slowly(stage: EvolveStage, memories: Sequence[Memory]) -> dict[int, list[Neighbour]]:
+        near = await neighbours(stage, memories)
+        if any(near.values()):
+            found.set()
+            await go_on.wait()
+        return near
+
+    async with system_on(tmp_path, link_cosine=0.5) as system:
+        await remember(system, [RED])
+        monkeypatch.setattr(EvolveStage, "_neighbours", slowly)
+        await remember(system, [RED + " today"], first=1, level=AckLevel.SEARCHABLE)
+        await found.wait()
+        await system.edits.update(NAMESPACE, "m0", rewrite(OPERA))
+        go_on.set()
+        await until(system, "m1", lambda memory: memory.state is MemoryState.EVOLVED)
+        assert await assert_links_are_true(system, 2) == set()
 
 
 async def test_a_memory_rewritten_to_another_topic_leaves_the_running_episode_alone(tmp_path: Path) -> None:
