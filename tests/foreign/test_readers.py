@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
+from clag.v1 import admin_service_pb2 as pb
 from clag.v1 import types_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clag_server import foreign
 from clag_server.contract.pool import strict_class
 from clag_server.contract.violations import violations
-from clag_server.foreign import SYSTEMS, ForeignRow, read
+from clag_server.foreign import SYSTEMS, ForeignRow, OtherKind, mem0, read
+from clag_server.foreign.reading import Value
 
 MEM0 = """{
   "results": [
@@ -170,7 +174,10 @@ NAMES = st.sampled_from(
 @settings(max_examples=150, deadline=None)
 @given(system=st.sampled_from(sorted(SYSTEMS)), rows=st.lists(st.dictionaries(NAMES, JSON, max_size=6), max_size=4))
 def test_whatever_the_fields_hold_a_row_is_a_valid_memory_or_a_reason(system: str, rows: list[object]) -> None:
-    for row in read(system, json.dumps(rows).encode()):
+    read_rows: list[ForeignRow] = []
+    with suppress(OtherKind):  # the fields may be those of another system
+        read_rows = list(read(system, json.dumps(rows).encode()))
+    for row in read_rows:
         assert (row.record is None) == bool(row.error)
         if row.record is not None:
             checked = strict_class("clag.v1.MemoryInput").FromString(row.record.memory.SerializeToString())
@@ -178,3 +185,95 @@ def test_whatever_the_fields_hold_a_row_is_a_valid_memory_or_a_reason(system: st
                 v for v in violations(checked) if v.field not in ("text", "session_id", "speaker", "event_time")
             ]
             assert not found
+
+
+HALF = "\ud83d"
+BROKEN: dict[str, list[tuple[dict[str, object], str]]] = {
+    "mem0": [
+        ({"id": "1", "memory": f"tea {HALF}"}, "memory: "),
+        ({"id": "1", "memory": "tea", "metadata": {"a": [HALF]}}, "metadata.a[0]: "),
+        ({"id": "1", "memory": "tea", HALF: 1}, ""),
+    ],
+    "langgraph": [
+        ({"key": "k", "value": {"content": HALF}}, "value.content: "),
+        ({"key": "k", "value": {"text": "tea", "x": HALF}}, "value.x: "),
+        ({"key": "k", "value": {"text": "tea", HALF: 1}}, "value: "),
+    ],
+    "graphiti": [
+        ({"uuid": "u", "content": HALF}, "content: "),
+        ({"uuid": "u", "fact": "tea", "name": HALF}, "name: "),
+        ({"uuid": "u", "fact": "tea", HALF: 1}, ""),
+    ],
+}
+GOOD = {
+    "mem0": {"id": "g", "memory": "good"},
+    "langgraph": {"key": "g", "value": "good"},
+    "graphiti": {"uuid": "g", "content": "good", "group_id": "g"},
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_half_a_character_costs_its_row_only_and_the_field_is_named(system: str) -> None:
+    broken = BROKEN[system]
+    items = [GOOD[system], *(row for row, _ in broken), GOOD[system]]
+    rows = list(read(system, json.dumps(items).encode()))
+    assert [m.text for m in memories(rows)] == ["good", "good"]
+    assert [(row.item, row.error) for row in rows if row.error] == [
+        (item, f"{path}is not well-formed Unicode (a lone surrogate)") for item, (_, path) in enumerate(broken, 2)
+    ]
+
+
+def test_rows_of_a_document_of_one_line_are_numbered_and_others_are_not() -> None:
+    items = [{"id": "1", "memory": "tea"}, {"id": "2", "memory": ""}]
+    for text, number in ((json.dumps({"results": items}), 2), (json.dumps({"results": items}, indent=1), 0)):
+        assert [row.item for row in read("mem0", text.encode()) if row.error] == [number]
+    lines = "\n".join(map(json.dumps, items))
+    assert [(row.line, row.item) for row in read("mem0", lines.encode()) if row.error] == [(2, 0)]
+
+
+def test_a_row_that_no_rule_foresaw_is_told_and_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_once(value: Value) -> pb.ExportRecord | None:
+        if value.value["id"] == "2":
+            raise ZeroDivisionError("the text of a memory")
+        return mem0.record_of(value)
+
+    monkeypatch.setitem(vars(foreign)["SYSTEMS"], "mem0", fails_once)
+    rows = list(read("mem0", json.dumps([{"id": str(n), "memory": f"m{n}"} for n in range(4)]).encode()))
+    assert [m.text for m in memories(rows)] == ["m0", "m1", "m3"]
+    assert [row.error for row in rows if row.error] == ["cannot be read as a memory (ZeroDivisionError)"]
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ('{"memory": ' * 100_000, "is nested too deeply"),
+        ('{"memory": "tea", "n": ' + "9" * 5_000 + "}", "holds a number of too many digits"),
+    ],
+)
+def test_lines_that_no_parser_takes_are_told_and_the_others_read(line: str, wrong: str) -> None:
+    rows = list(read("mem0", f'{line}\n{{"id": "1", "memory": "good"}}'.encode()))
+    assert [(row.line, row.error) for row in rows if row.error] == [(1, wrong)]
+    assert [m.text for m in memories(rows)] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("system", "data", "kind"),
+    [
+        ("mem0", b"PAR1\x15\x04\x15", "a Parquet file"),
+        ("graphiti", b"\x1f\x8b\x08\x00", "a gzip file"),
+        ("mem0", GRAPHITI.encode(), "an export of Graphiti"),
+        ("langgraph", APOC.encode(), "an export of Graphiti"),
+        ("graphiti", MEM0.encode(), "an export of mem0"),
+        ("mem0", b'[{"namespace": ["a"], "key": "k", "value": {"content": "x"}}]', "items of a LangGraph store"),
+        ("mem0", b'{"namespace": {"namespace": "n"}}\n{"memory": {"text": "x"}}\n', "an export of this program"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_what_it_looks_like(system: str, data: bytes, kind: str) -> None:
+    with pytest.raises(OtherKind) as refused:
+        list(read(system, data))
+    assert refused.value.kind == kind
+
+
+def test_rows_of_mixed_kinds_are_read_as_they_were_said_to_be() -> None:
+    data = b'{"id": "1", "memory": "tea"}\n{"key": "k", "value": "v"}\n'
+    assert [m.text for m in memories(list(read("mem0", data)))] == ["tea"]
