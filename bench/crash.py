@@ -2,10 +2,10 @@
 
 One data directory grows over the whole run. While clients stream, create, update, delete and regroup memories, the
 server is killed: all of it at one moment, the server alone, or the index's process alone; at random, between a
-commit and its application to the index, in embedding, in organizing, in a rebuild of the index, in its start, and
-in the migration of an older catalog. After each kill the files are checked by brute force as the kill left them,
-the server starts again, clients resume and send again what had no answer, and what they were told is checked
-through the contract.
+commit and its application to the index, in embedding, in organizing, in a rebuild of the index, while another model
+embeds everything again, in its start, and in the migration of an older catalog. After each kill the files are
+checked by brute force as the kill left them, the server starts again, clients resume and send again what had no
+answer, and what they were told is checked through the contract.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from bench.crash_kill import Moment, Victim, before_start, planned, strike
 from bench.crash_ledger import Ledger, Verdict, closing_line, verify
 from bench.crash_load import Load
 from bench.crash_migration import killed_in_migration
+from bench.crash_reembed import embed_again, operations_ended, with_other_embedder
 from bench.crash_texts import NAMESPACE
 from bench.crash_verify import full_check, spot_check
 from bench.store_support import Knobs, StoreServer, index_ready, kept_on_failure
@@ -121,6 +122,8 @@ class _Run:
             await self._server.spawn()
             if plan.moment is Moment.REBUILDING:
                 await self._server.serving()
+        if plan.moment is Moment.REEMBEDDING:
+            await self._change_embedder(load)
         async with self._server.client() as client:
             load.calls = client
             load.go_on()
@@ -140,6 +143,18 @@ class _Run:
                 await index_ready(client, NAMESPACE)
         size = len(self._ledger.entries)
         print(f"{where}: ok, {size} memories sent, {time.perf_counter() - started:.1f} s", flush=True)
+
+    async def _change_embedder(self, load: Load) -> None:
+        """Restart with another embedder and start the re-embedding that is to be killed."""
+        load.hold()
+        await load.idle()
+        async with self._server.client() as client:
+            await operations_ended(client)
+        await self._server.power_cut()
+        with_other_embedder(self._server)
+        await self._server.start()
+        async with self._server.client() as client:
+            await embed_again(client)
 
     def _judge_files(self, where: str) -> None:
         with copied(self._server.catalog) as connection:

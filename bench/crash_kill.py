@@ -41,6 +41,8 @@ class Moment(Enum):
     EMBEDDING = "SELECT EXISTS (SELECT 1 FROM memories WHERE state <> 4 AND state = 1)"
     ORGANIZING = "SELECT EXISTS (SELECT 1 FROM memories WHERE state <> 4 AND state IN (2, 3))"
     REBUILDING = "the index says that it is rebuilding"
+    REEMBEDDING = "SELECT EXISTS (SELECT 1 FROM operations WHERE kind = 3 AND state IN (1, 2))"
+    """The server came back with another embedder and was asked to embed everything again."""
     STARTING = "the server has not opened yet"
 
 
@@ -59,8 +61,10 @@ class Plan:
 
 def planned(rng: random.Random) -> Plan:
     """Choose a kill."""
-    moment = rng.choices(list(Moment), [8, 5, 3, 4, 3, 3])[0]
+    moment = rng.choices(list(Moment), [8, 5, 3, 4, 3, 3, 3])[0]
     victim = rng.choices(list(Victim), [5, 3, 2])[0]
+    if moment is Moment.REEMBEDDING:
+        return Plan(rng.choice((Victim.ALL, Victim.SERVER)), moment, rng.uniform(0.0, 1.2))
     if moment is Moment.STARTING:
         return Plan(Victim.ALL, moment, rng.uniform(0.05, 3.0))
     if moment is Moment.RANDOM:

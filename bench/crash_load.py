@@ -130,8 +130,9 @@ class Load:
                 try:
                     finished = await self._one_life(stream_id, entries)
                 except ClagError as error:
-                    # The client gives up on a server that was away before it ever opened the stream.
-                    if error.code is not StatusCode.UNAVAILABLE:
+                    # The client gives up on a server that was away before it ever opened the stream, and one with
+                    # another embedder takes none before everything is embedded again.
+                    if error.code not in (StatusCode.UNAVAILABLE, StatusCode.FAILED_PRECONDITION):
                         raise
                     self.done["stream not opened"] += 1
                     await asyncio.sleep(_AWAY_S)

@@ -90,7 +90,8 @@ class StoreServer:
             "log.format": "json",
             **(settings or {}),
         }
-        self._knobs = knobs or Knobs()
+        self.knobs = knobs or Knobs()
+        """Of the next start."""
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -115,7 +116,7 @@ class StoreServer:
         environment |= {"XDG_RUNTIME_DIR": str(self._sockets), "XDG_CONFIG_HOME": str(self.root / "no-config")}
         for key, value in self.settings.items():
             environment["CLAG_" + key.upper().replace(".", "__")] = value
-        knobs = json.dumps(asdict(self._knobs))
+        knobs = json.dumps(asdict(self.knobs))
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self.prefix,

@@ -151,21 +151,20 @@ class NamespaceState:
         try:
             found_episodes = {e.episode: e for e in await self.catalog.episodes(self.ns, sorted(episodes))}
             found_clusters = {c.cluster: c for c in await self.catalog.clusters(self.ns, sorted(clusters))}
+            for number in episodes:
+                if number in found_episodes:
+                    self.map.put_episode(found_episodes[number])
+                else:
+                    self.map.remove_episode(number)
+            for number in clusters:
+                if number in found_clusters:
+                    self.map.put_cluster(found_clusters[number])
+                else:
+                    self.map.remove_cluster(number)
         except BaseException:
+            # What was committed is not undone by a fault here: a half-read map would be wrong until the next start.
             await self._reload()
             raise
-        for number in episodes:
-            episode = found_episodes.get(number)
-            if episode is not None:
-                self.map.put_episode(episode)
-            else:
-                self.map.remove_episode(number)
-        for number in clusters:
-            cluster = found_clusters.get(number)
-            if cluster is not None:
-                self.map.put_cluster(cluster)
-            else:
-                self.map.remove_cluster(number)
         self.index.notify(self.ns, self.dim)
 
     async def drop_empty(self, clusters: Collection[int]) -> None:
