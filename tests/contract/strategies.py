@@ -38,15 +38,16 @@ def attribute_values(draw: st.DrawFn) -> types_pb2.AttributeValue:
 @st.composite
 def memory_inputs(draw: st.DrawFn) -> types_pb2.MemoryInput:
     """An input that keeps every rule."""
+    memory_id = draw(st.one_of(st.just(""), idents))
     item = types_pb2.MemoryInput(
-        memory_id=draw(st.one_of(st.just(""), idents)),
+        memory_id=memory_id,
         text=draw(words.filter(bool)),
         kind=types_pb2.MemoryKind.ValueType(draw(st.integers(0, 7))),
         task=draw(words),
         speaker=draw(words),
         session_id=draw(words),
         tags=draw(st.lists(words.filter(bool), max_size=4)),
-        supersedes=draw(st.lists(idents, max_size=3)),
+        supersedes=draw(st.lists(idents.filter(lambda other: other != memory_id), max_size=3)),
         embedding=draw(st.one_of(st.just([]), st.lists(st.floats(0.5, 1.0, width=32), min_size=1, max_size=8))),
     )
     for key, value in draw(st.dictionaries(words.filter(bool), attribute_values(), max_size=3)).items():

@@ -41,6 +41,7 @@ def test_an_input_within_the_limits_breaks_no_rule(item: types_pb2.MemoryInput) 
         ({"text": "a", "memory_id": "../../victim"}, "memory_id", "pattern"),
         ({"text": "a", "memory_id": "x" * 129}, "memory_id", "pattern"),
         ({"text": "a", "supersedes": ["ok", ""]}, "supersedes[1]", "pattern"),
+        ({"text": "a", "memory_id": "m", "supersedes": ["x", "m"]}, "supersedes", "itself"),
         ({"text": "a", "kind": 99}, "kind", "defined"),
         ({"text": "a", "importance": 1.5}, "importance", "1"),
         ({"text": "a", "importance": float("nan")}, "importance", "1"),

@@ -12,7 +12,7 @@ from clag.v1 import types_pb2
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tests.support.ingest import store
+from tests.support.ingest import IngestStream, store
 from tests.support.process import Stubs
 from tests.support.reads import ask, get
 from tests.support.status import read
@@ -134,6 +134,29 @@ def test_the_memory_as_it_would_be_is_held_to_the_rules(stubs: Stubs, namespace:
     assert read(shaped).reason == "EMBEDDING_SHAPE"
     # What is outside the mask is ignored, however wrong it is.
     assert update(stubs, namespace, ["task"], task="new", tags=[""]).memory.task == "new"
+
+
+def test_a_memory_that_supersedes_itself_is_refused_however_it_comes(stubs: Stubs, namespace: str) -> None:
+    store(stubs, namespace, [given()])
+    assert read(refused(stubs, namespace, ["supersedes"], supersedes=["x", "m"])).fields == ("memory.supersedes",)
+    itself = types_pb2.MemoryInput(memory_id="n", text="new", supersedes=["n"])
+    with pytest.raises(grpc.RpcError) as raised:
+        stubs.memory.CreateMemory(pb.CreateMemoryRequest(namespace=namespace, memory=itself), timeout=30)
+    assert read(raised.value).fields == ("memory.supersedes",)
+    with IngestStream(stubs, namespace) as stream:
+        stream.batch([itself])
+        (result,) = stream.acked(1).results
+        assert (result.disposition, result.error.field) == (pb.DISPOSITION_REJECTED, "supersedes")
+        assert stream.finish().rejected == 1
+
+
+def test_superseding_a_memory_that_is_not_there_has_no_effect_even_when_it_comes(
+    stubs: Stubs, namespace: str
+) -> None:
+    store(stubs, namespace, [given()])
+    assert update(stubs, namespace, ["supersedes"], supersedes=["later"]).memory.supersedes == ["later"]
+    store(stubs, namespace, [types_pb2.MemoryInput(memory_id="later", text="the crate is green")])
+    assert get(stubs, namespace, "later").superseded_by == ""
 
 
 def test_an_older_etag_is_refused_with_the_current_one(stubs: Stubs, namespace: str) -> None:

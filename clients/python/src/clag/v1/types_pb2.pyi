@@ -1144,8 +1144,8 @@ class MemoryInput(_message.Message):
 
     @_builtins.property
     def supersedes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of memories that this one replaces, at most 16. Unknown ids are kept and take effect when
-        such a memory arrives.
+        """Ids of memories that this one replaces, at most 16, its own id not among them. Ids that do not
+        exist are kept and have no effect, not even when such a memory arrives later.
         """
 
     @_builtins.property
