@@ -36,6 +36,9 @@ from clag_server.types.memory import Matrix, Memory, MemoryState, Vector
 _ANY_TIME_NS = 2**62
 """Later than any pause ends."""
 
+_GIVEN_BATCHES = 4
+"""Batches that are placed in one transaction where no model has to be waited for: a commit costs as much as one."""
+
 _HARMLESS = "a note"
 """A text that every working embedder takes; tells a poisonous memory from a model that is out of order."""
 
@@ -70,6 +73,8 @@ class EmbedStage:
         self._on_placed = on_placed
         self._on_routed = on_routed
         self._ahead: _Ahead | None = None
+        self._given = False
+        """Whether the last batch came with its embeddings and more waits: then larger ones cost nobody time."""
         self.behind = False
         """Whether more than one batch waited in the last round."""
         self.retrying = True
@@ -85,7 +90,7 @@ class EmbedStage:
 
     async def _round(self, priority: Priority) -> int:
         state = self._state
-        batch = self._config.embed_batch
+        batch = self._config.embed_batch * (_GIVEN_BATCHES if self._given else 1)
         due = await self._pending(2 * batch, state.now_ns())
         self.behind = len(due) > batch
         if not due:
@@ -93,6 +98,7 @@ class EmbedStage:
                 self.retrying = bool(await self._pending(1, _ANY_TIME_NS))
             return 0
         memories, following = due[:batch], due[batch:]
+        self._given = self.behind and all(memory.embedding is not None for memory in memories)
         embedded, vectors = await self._embedded(memories, priority)
         if following:
             # The model works on the next batch while this one is placed and committed.
@@ -110,10 +116,12 @@ class EmbedStage:
             async with state.placing() as placer:
                 # Those that were rewritten or removed meanwhile are read again in the next round.
                 rows = [i for i, memory in enumerate(embedded) if self._still(memory)]
-                embedded = [embedded[i] for i in rows]
-                placer.place(embedded, vectors[rows], [lexical[i] for i in rows])
-            if embedded:
-                self._after(embedded, placer)
+                for start in range(0, len(rows), self._config.embed_batch):
+                    some = rows[start : start + self._config.embed_batch]
+                    placer.place([embedded[i] for i in some], vectors[some], [lexical[i] for i in some])
+                    await asyncio.sleep(0)  # others have their turn in between
+            if rows:
+                self._after([embedded[i] for i in rows], placer)
         return len(memories)
 
     def _still(self, memory: Memory) -> bool:
