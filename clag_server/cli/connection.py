@@ -14,7 +14,7 @@ from clag_client import AsyncClient, ClagError, RetryPolicy, Tls
 from clag_client.connect import is_local
 
 from clag_server.cli.config import load_settings
-from clag_server.cli.errors import CliError, ExitCode
+from clag_server.cli.errors import CliError, ExitCode, exit_code_of
 from clag_server.cli.options import ConnectionFlags
 from clag_server.cli.terms import retold
 from clag_server.ops.errors import UnusableFile
@@ -24,15 +24,6 @@ from clag_server.settings import Settings
 __all__ = ["Endpoint", "endpoint", "explained", "talk"]
 
 _T = TypeVar("_T")
-
-_CODES: Final = {
-    grpc.StatusCode.NOT_FOUND: ExitCode.PARTIAL,
-    grpc.StatusCode.INVALID_ARGUMENT: ExitCode.USAGE,
-    grpc.StatusCode.OUT_OF_RANGE: ExitCode.USAGE,
-    grpc.StatusCode.UNAUTHENTICATED: ExitCode.UNREACHABLE,
-    grpc.StatusCode.PERMISSION_DENIED: ExitCode.UNREACHABLE,
-}
-"""What a command exits with; all other codes are SERVER, but see `_unreachable`."""
 
 _ADVICE: Final = {
     grpc.StatusCode.UNAUTHENTICATED: "give the server's token with --token-file",
@@ -108,8 +99,6 @@ def explained(error: ClagError, target: str) -> CliError:
             "--address",
             ExitCode.UNREACHABLE,
         )
-    draining = error.reason == types_pb2.ERROR_REASON_DRAINING
-    code = ExitCode.UNREACHABLE if draining else _CODES.get(error.code, ExitCode.SERVER)
     parts = [retold(error.message, error.violations) or error.code.name]
     if "incident_id" in error.metadata and error.metadata["incident_id"] not in error.message:
         parts.append(f"incident {error.metadata['incident_id']} in the server's log")
@@ -117,7 +106,7 @@ def explained(error: ClagError, target: str) -> CliError:
         parts.append(_ADVICE[error.code])
     if error.retry_after_s is not None:
         parts.append(f"try again in {error.retry_after_s:.3g} s")
-    return CliError("; ".join(parts), code)
+    return CliError("; ".join(parts), exit_code_of(error.code.name, types_pb2.ErrorReason.Name(error.reason)))
 
 
 def _unreachable(error: ClagError) -> bool:

@@ -1,10 +1,15 @@
-"""How a command ends: exit codes, and errors that are one sentence on standard error."""
+"""How a command ends: exit codes, and errors that are one sentence on standard error.
+
+Statuses and reasons of the server go by their names here: `clag --help` needs no gRPC.
+"""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from typing import Final
 
-__all__ = ["CliError", "ExitCode"]
+__all__ = ["CliError", "ExitCode", "exit_code_of"]
 
 
 class ExitCode(enum.IntEnum):
@@ -21,8 +26,43 @@ class ExitCode(enum.IntEnum):
     """The server failed while it answered, the output cannot be written, or `clag` itself has a fault."""
     MODEL_MISSING = 5
     """A model is not on this machine, or its files are broken."""
+    REFUSED = 6
+    """The server works and refuses this as things are: it exists already, changed meanwhile, another embedder."""
     INTERRUPTED = 130
     """Ctrl-C."""
+
+
+_OF_REASON: Final[Mapping[str, ExitCode]] = {
+    "DRAINING": ExitCode.UNREACHABLE,
+    "MESSAGE_TOO_LARGE": ExitCode.USAGE,
+    "ETAG_MISMATCH": ExitCode.REFUSED,
+    "STREAM_FENCED": ExitCode.REFUSED,
+    "MODEL_MISMATCH": ExitCode.REFUSED,
+    "CLUSTER_STATE": ExitCode.REFUSED,
+    "OPERATION_RUNNING": ExitCode.REFUSED,
+    "NAMESPACE_LIMIT": ExitCode.REFUSED,
+}
+"""Reasons of the contract (without their prefix) that say more than the status they come with."""
+
+_OF_STATUS: Final[Mapping[str, ExitCode]] = {
+    "NOT_FOUND": ExitCode.PARTIAL,
+    "INVALID_ARGUMENT": ExitCode.USAGE,
+    "OUT_OF_RANGE": ExitCode.USAGE,
+    "ALREADY_EXISTS": ExitCode.REFUSED,
+    "UNAUTHENTICATED": ExitCode.UNREACHABLE,
+    "PERMISSION_DENIED": ExitCode.UNREACHABLE,
+}
+
+
+def exit_code_of(status: str, reason: str) -> ExitCode:
+    """Return what a command exits with whose call failed; SERVER for all that is the server's own fault.
+
+    Args:
+        status: Name of the gRPC status, e.g. "NOT_FOUND".
+        reason: Name of the contract's reason, e.g. "ERROR_REASON_ETAG_MISMATCH".
+    """
+    known = _OF_REASON.get(reason.removeprefix("ERROR_REASON_"))
+    return known or _OF_STATUS.get(status, ExitCode.SERVER)
 
 
 class CliError(Exception):

@@ -11,7 +11,7 @@ import click
 from clag.v1 import types_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 
-__all__ = ["filter_options"]
+__all__ = ["Instant", "filter_options"]
 
 _LISTS: Final = (
     ("--session", types_pb2.FILTER_FIELD_SESSION_ID, "Of this session."),
@@ -25,7 +25,7 @@ _TIMES: Final = (
 )
 
 
-class _Instant(click.ParamType[Timestamp]):
+class Instant(click.ParamType[Timestamp]):
     """A time: a date, or a date and time with an offset; UTC where there is none."""
 
     name = "time"
@@ -59,7 +59,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     made: Callable[..., Any] = with_filter
     for flag, _, text in reversed(_TIMES):
-        made = click.option(flag, type=_Instant(), help=text)(made)
+        made = click.option(flag, type=Instant(), help=text)(made)
     for flag, _, text in reversed(_LISTS):
         made = click.option(flag, multiple=True, help=text)(made)
     return made

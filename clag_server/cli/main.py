@@ -50,7 +50,8 @@ _COMMANDS: Final = {
 _EPILOG: Final = """\b
 Exit codes: 0 ok; 1 some items rejected, or not found; 2 usage or wrong settings;
 3 server unreachable or refused, or data directory, socket or port in use;
-4 server error; 5 model missing; 130 interrupted.
+4 server error; 5 model missing; 6 refused as things are (exists, changed
+meanwhile, other embedder); 130 interrupted.
 """
 
 

@@ -93,7 +93,11 @@ def delete_command(
     Name them by their ids, or by flags. A flag may be given several times: one of its values must fit. Different
     flags must all fit. (To delete all that a namespace holds, delete the namespace.)
     """
-    if bool(memory_ids) == (where is not None):
+    if memory_ids and where is not None:
+        raise click.UsageError(
+            "both ids and flags such as --session and --tag were given: name the memories by the one or the other"
+        )
+    if not memory_ids and where is None:
         raise click.UsageError("name memories by their ids, or by flags such as --session and --tag")
     if where is not None:
         _delete_matching(connection, namespace, where, dry_run=dry_run, as_json=as_json)
@@ -120,19 +124,21 @@ def _delete_matching(
 ) -> None:
     """Delete what matches, in as many calls as it takes."""
 
-    async def work(client: AsyncClient) -> tuple[int, int]:
+    async def work(client: AsyncClient) -> tuple[int, int, bool]:
         request = pb.DeleteMemoriesRequest(namespace=namespace, filter=where, dry_run=dry_run)
         answer = await call(client, client.memory.DeleteMemories, request, connection.timeout_s)
         matched, deleted = answer.matched, answer.deleted
         while not answer.complete and not dry_run:
             if not answer.deleted:
+                if as_json:
+                    print_document({"matched": matched, "deleted": deleted, "complete": False})
                 raise CliError(f"{deleted:,} deleted; allow more time for the rest with --timeout", ExitCode.SERVER)
             answer = await call(client, client.memory.DeleteMemories, request, connection.timeout_s)
             deleted += answer.deleted
-        return matched, deleted
+        return matched, deleted, answer.complete
 
-    matched, deleted = talk(connection, work)
+    matched, deleted, complete = talk(connection, work)
     if as_json:
-        print_document({"matched": matched, "deleted": deleted})
+        print_document({"matched": matched, "deleted": deleted, "complete": complete})
     else:
         click.echo(f"{matched:,} match" if dry_run else f"{deleted:,} deleted")

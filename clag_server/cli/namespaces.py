@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import click
@@ -148,9 +149,9 @@ def set_command(*, connection: ConnectionFlags, namespace: str, as_json: bool, *
 @json_option
 @client_options
 def delete_command(*, connection: ConnectionFlags, namespace: str, yes: bool, as_json: bool) -> ExitCode:
-    """Delete a namespace and all that is in it, and wait for the end."""
+    """Delete a namespace and all that is in it, and wait for the end. Asks first, where there is a terminal."""
     if not yes:
-        click.confirm(f'Delete namespace "{one_line(namespace)}" and all its memories?', abort=True, err=True)
+        _confirm(connection, namespace)
     request = pb.DeleteNamespaceRequest(namespace=namespace)
 
     async def work(client: AsyncClient) -> pb.Operation:
@@ -163,6 +164,20 @@ def delete_command(*, connection: ConnectionFlags, namespace: str, yes: bool, as
     elif ended.state == pb.OPERATION_STATE_SUCCEEDED:
         console().print(f"{one_line(namespace)}: deleted")
     return outcome(ended)
+
+
+def _confirm(connection: ConnectionFlags, namespace: str) -> None:
+    """Ask whether a namespace that is there is to be deleted; aborts when not."""
+
+    async def work(client: AsyncClient) -> None:
+        await call(
+            client, client.admin.GetNamespace, pb.GetNamespaceRequest(namespace=namespace), connection.timeout_s
+        )
+
+    talk(connection, work)
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask whether to delete it: say --yes")
+    click.confirm(f'Delete namespace "{one_line(namespace)}" and all its memories?', abort=True, err=True)
 
 
 def _settings(flags: dict[str, str | None]) -> tuple[pb.NamespaceSettings, list[str]]:

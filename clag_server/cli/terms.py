@@ -18,6 +18,13 @@ _FLAGS: Final = {
     "query.text": "the question",
     "session_id": "--session",
     "task_hint": "--task",
+    "edit.namespace": "--namespace",
+    "memory.text": "--text",
+    "memory.speaker": "--speaker",
+    "memory.session_id": "--session",
+    "memory.task": "--task",
+    "memory.event_time": "--time",
+    "memory.expire_time": "--expires",
 }
 """Fields of requests whose values come from flags and arguments of another name."""
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from clag.v1 import types_pb2
 from clag_client import AsyncClient, Tls
 
 from clag_server.cli.connection import endpoint, talk
-from clag_server.cli.errors import CliError, ExitCode
+from clag_server.cli.errors import CliError, ExitCode, exit_code_of
 from clag_server.cli.options import ConnectionFlags
 
 MADE, NAMED, GIVEN = "made-by-the-server-0", "named-in-the-settings", "given-with-the-flag-0"
@@ -81,3 +82,28 @@ def test_a_grpc_server_that_is_not_clag_is_called_that(tmp_path: Path) -> None:
     finally:
         other.stop(None).wait()
     assert caught.value.code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "code"),
+    [
+        ("NOT_FOUND", "ERROR_REASON_NAMESPACE_DELETED", ExitCode.PARTIAL),
+        ("INVALID_ARGUMENT", "ERROR_REASON_INVALID_FIELD", ExitCode.USAGE),
+        ("RESOURCE_EXHAUSTED", "ERROR_REASON_MESSAGE_TOO_LARGE", ExitCode.USAGE),
+        ("ABORTED", "ERROR_REASON_ETAG_MISMATCH", ExitCode.REFUSED),
+        ("ALREADY_EXISTS", "ERROR_REASON_ALREADY_EXISTS", ExitCode.REFUSED),
+        ("FAILED_PRECONDITION", "ERROR_REASON_MODEL_MISMATCH", ExitCode.REFUSED),
+        ("FAILED_PRECONDITION", "ERROR_REASON_CLUSTER_STATE", ExitCode.REFUSED),
+        ("RESOURCE_EXHAUSTED", "ERROR_REASON_NAMESPACE_LIMIT", ExitCode.REFUSED),
+        ("UNAVAILABLE", "ERROR_REASON_DRAINING", ExitCode.UNREACHABLE),
+        ("FAILED_PRECONDITION", "ERROR_REASON_OWNERSHIP", ExitCode.SERVER),
+        ("UNAVAILABLE", "ERROR_REASON_STORAGE_DEGRADED", ExitCode.SERVER),
+        ("RESOURCE_EXHAUSTED", "ERROR_REASON_OVERLOADED", ExitCode.SERVER),
+        ("INTERNAL", "ERROR_REASON_INTERNAL", ExitCode.SERVER),
+        ("DEADLINE_EXCEEDED", "ERROR_REASON_UNSPECIFIED", ExitCode.SERVER),
+    ],
+)
+def test_scripts_tell_a_refusal_from_a_fault_of_the_server(status: str, reason: str, code: ExitCode) -> None:
+    assert types_pb2.ErrorReason.Value(reason) >= 0
+    assert status in grpc.StatusCode.__members__
+    assert exit_code_of(status, reason) is code

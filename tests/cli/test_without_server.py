@@ -38,7 +38,7 @@ def test_help_names_every_command_and_every_exit_code(tmp_path: Path) -> None:
     assert done.code == 0
     for name in ("serve", "ingest", "retrieve", "clusters", "cluster", "memories", "memory", "delete", "status"):
         assert f"\n  {name} " in done.out
-    for code in ("0 ok", "1 some", "2 usage", "3 server", "4 server", "5 model", "130 interrupted"):
+    for code in ("0 ok", "1 some", "2 usage", "3 server", "4 server", "5 model", "6 refused", "130 interrupted"):
         assert code in done.out
 
 
