@@ -11,13 +11,14 @@ import sqlalchemy as sa
 from clag_server.catalog.import_book import CLUSTER, ImportBook
 from clag_server.catalog.rows import (
     NO_ITEMS,
+    attributes_from_json,
     attributes_to_json,
     links_to_json,
     routing_to_json,
     strings_to_json,
     vector_to_blob,
 )
-from clag_server.types.memory import AnnotationSource, Memory, RoutingDecision
+from clag_server.types.memory import AnnotationSource, AttributeValue, Memory, RoutingDecision, Vector
 
 _CONTENT: Final = (
     "text",
@@ -78,7 +79,33 @@ def old_values(before: sa.Row[*tuple[Any, ...]], values: Mapping[str, Any]) -> d
     }
     row = before._mapping  # noqa: SLF001  # SQLAlchemy's public name for it
     changed = [name for name in (*_CONTENT, *_TIMES) if row[name] != new[name]]
+    if "attributes" in changed and _in_order(attributes_from_json(row["attributes"])) == _in_order(
+        memory.attributes
+    ):
+        changed.remove("attributes")  # their order is nobody's, and a message does not keep it
     return {_TIMES.get(name, name): row[name] for name in changed}
+
+
+def says_the_same(
+    before: sa.Row[*tuple[Any, ...]], memory: Memory, embedding: Vector | None, *, expires_by_default: bool
+) -> bool:
+    """Whether a row has nothing new for the memory that is there, what organizing made of it aside.
+
+    Args:
+        before: The memory that is there, all columns.
+        memory: The row.
+        embedding: The row's embedding in our space; None says nothing, unless a client gave it.
+        expires_by_default: Whether a row without a time of expiry would get one: it leaves that which is there.
+    """
+    expires = memory.expire_time_ns
+    if expires is None and expires_by_default:
+        expires = before.expire_time_ns
+    if memory.client_embedding != bool(before.client_embedding):
+        return False
+    if memory.client_embedding and embedding is not None and vector_to_blob(embedding) != before.embedding:
+        return False
+    same_age: bool = before.create_time_ns == memory.create_time_ns
+    return same_age and not old_values(before, {"memory": memory, "expire_time_ns": expires})
 
 
 def mapped_routing(routing: RoutingDecision | None, numbers: ImportBook) -> RoutingDecision | None:
@@ -101,6 +128,11 @@ def _without_itself(memory: Memory) -> Memory:
     """Return a memory without links to itself, which would lead nowhere."""
     links = tuple(link for link in memory.links if link.memory_id != memory.memory_id)
     return memory if len(links) == len(memory.links) else replace(memory, links=links)
+
+
+def _in_order(attributes: Mapping[str, AttributeValue]) -> str:
+    """Return attributes by name, as a text in which 1, 1.0 and true are three things."""
+    return attributes_to_json(dict(sorted(attributes.items())))
 
 
 def _bare(memory: Memory) -> Memory:

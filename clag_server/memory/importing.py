@@ -23,7 +23,7 @@ from clag_server.memory.pipeline import NamespacePipeline
 from clag_server.memory.progress import ProgressHub
 from clag_server.memory.registry import NamespaceRegistry
 from clag_server.types.cluster import Episode
-from clag_server.types.ingest import AckLevel, AppendResult, StreamPosition, StreamRef
+from clag_server.types.ingest import AckLevel, AppendResult, Disposition, StreamPosition, StreamRef
 from clag_server.types.transfer import (
     ImportedMemory,
     ImportedNamespace,
@@ -119,8 +119,8 @@ class _ImportStore:
             )
             await self._follow(result)
             if state.edited is not None and self._options.on_conflict is OnConflict.REPLACE:
-                keys = [item.key for item in result.items if item.key is not None]
-                state.edited.update(dict.fromkeys(keys, result.revision))
+                stored = (item.key for item in result.items if item.disposition is Disposition.CREATED)
+                state.edited.update({key: result.revision for key in stored if key is not None})
         self._pipeline.stored(result.waiting)
         self._pipeline.edited()
         return AppendResult(result.items, result.revision)

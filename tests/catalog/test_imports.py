@@ -236,6 +236,40 @@ async def test_rows_are_kept_or_replaced_and_a_replaced_memory_keeps_its_key(cat
     assert stats.created - stats.deleted == 12
 
 
+async def test_a_row_that_says_nothing_new_leaves_the_memory_and_its_place_as_they_are(
+    catalog: Catalog, ns: int
+) -> None:
+    rows: list[ImportRow] = [
+        replace(row, memory=replace(row.memory, attributes={"n": 1, "at": "dock", "sure": True}))
+        if isinstance(row, ImportedMemory)
+        else row
+        for row in organized()
+    ]
+    await load(catalog, ns, rows)
+    before = (await catalog.list_memories(ns, where=None, after=0, limit=99, embeddings=True)).memories
+    first, second, third = [row for row in rows if isinstance(row, ImportedMemory)][:3]
+    again: list[ImportRow] = [
+        SAME_SPACE,
+        replace(first, memory=replace(first.memory, attributes={"sure": True, "at": "dock", "n": 1})),
+        replace(second, memory=replace(second.memory, attributes={"n": 1.0, "at": "dock", "sure": True})),
+        replace(third, memory=replace(third.memory, access_count=99, embedding=None)),
+        replace(second, memory=replace(second.memory, attributes={"n": 1.0, "at": "dock", "sure": True})),
+    ]
+    position = await catalog.open_stream(ns, "r")
+    options = ImportOptions(on_conflict=OnConflict.REPLACE)
+    result = await catalog.import_rows(ns, again, first_seq=1, stream=position.ref, options=options, now_ns=NOW + 9)
+    same, new = Disposition.DUPLICATE, Disposition.CREATED
+    assert [item.disposition for item in result.items[1:]] == [same, new, same, same]
+    assert list(result.waiting) == [before[1].key]
+    after = (await catalog.list_memories(ns, where=None, after=0, limit=99, embeddings=True)).memories
+    assert [(m.revision, m.cluster, m.episode, m.state) for m in (after[0], after[2])] == [
+        (m.revision, m.cluster, m.episode, m.state) for m in (before[0], before[2])
+    ]
+    history = await catalog.memory_history(ns, "m1", before=None, limit=10)
+    assert {change.field for entry in history.entries for change in entry.changes} >= {"attributes"}
+    await catalog.finish_import(ns, position.ref, last_seq=len(again), now_ns=NOW + 9)
+
+
 async def test_without_the_organization_rows_are_stored_as_new(catalog: Catalog, ns: int) -> None:
     await load(catalog, ns, organized(), ANEW)
     page = await catalog.list_memories(ns, where=None, after=0, limit=99)
