@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -14,67 +14,17 @@ from clag_client import AsyncClient
 
 from clag_server.cli.connection import talk
 from clag_server.cli.errors import CliError, ExitCode
+from clag_server.cli.import_tally import ImportTally
 from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
-from clag_server.cli.output import note, print_document
+from clag_server.cli.output import print_document
 from clag_server.cli.progress import drawn_count
-from clag_server.cli.terms import in_words
-from clag_server.cli.transfer_files import FileRow, read_rows, suffix_of
+from clag_server.cli.transfer_files import FileRow, UnreadableFile, read_rows, suffix_of
 
 __all__ = ["import_command"]
 
 _SYSTEMS: Final = ("mem0", "langgraph", "graphiti")
 _CONFLICTS: Final = {"keep": pb.IMPORT_CONFLICT_KEEP, "replace": pb.IMPORT_CONFLICT_REPLACE}
-_TOLD_ERRORS: Final = 20
-_KEPT_ERRORS: Final = 1000
 _DIGEST_BYTES: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _LineError:
-    line: int
-    seq: int
-    field: str
-    message: str
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What became of the rows of this run."""
-
-    quiet: bool
-    lines: dict[int, int] = field(default_factory=dict)
-    """Sequence number -> line, where they differ by more than was seen before; see `line`."""
-    bad: dict[int, str] = field(default_factory=dict)
-    errors: list[_LineError] = field(default_factory=list)
-    count: int = 0
-    durable: int = 0
-    _shift: int = 0
-
-    def sent(self, seq: int, row: FileRow) -> None:
-        """Remember a row that is read."""
-        if row.line - seq != self._shift:
-            self._shift = row.line - seq
-            self.lines[seq] = self._shift
-        if row.error:
-            self.bad[seq] = row.error
-
-    def line(self, seq: int) -> int:
-        """The line of a row."""
-        before = [first for first in self.lines if first <= seq]
-        return seq + (self.lines[max(before)] if before else 0)
-
-    def reject(self, rejection: pb.ImportRejection) -> None:
-        """Keep a rejection, and tell it unless there were many."""
-        message = self.bad.pop(rejection.seq, "") or in_words(rejection.error.message)
-        path = "" if message != in_words(rejection.error.message) else rejection.error.field
-        error = _LineError(self.line(rejection.seq), rejection.seq, path, message)
-        self.count += 1
-        if len(self.errors) < _KEPT_ERRORS:
-            self.errors.append(error)
-        if not self.quiet and self.count <= _TOLD_ERRORS:
-            note(f"line {error.line}: {f'{path}: ' if path else ''}{message}")
-        if not self.quiet and self.count == _TOLD_ERRORS:
-            note("more such lines are counted only (the first 1,000 are in the output of --json)")
 
 
 @click.command("import")
@@ -90,6 +40,7 @@ class _Tally:
     help="What happens to a memory whose id is there.",
 )
 @click.option("--stream-id", default="", help="Name of the import to resume.  [default: made from the file]")
+@click.option("--again", is_flag=True, help="Load the file once more, though an earlier import of it has finished.")
 @json_option
 @client_options
 def import_command(
@@ -101,33 +52,35 @@ def import_command(
     keep_organization: bool,
     on_conflict: str,
     stream_id: str,
+    again: bool,
     as_json: bool,
 ) -> ExitCode:
     """Load an exported file (.jsonl, .jsonl.gz, .parquet) into a namespace, or the export of another system.
 
     Ids, times, attributes and tags stay; without --keep-organization everything is organized anew. A bad row is
-    reported and counted as rejected, the others are stored. Run the same command again after an interruption: it
-    goes on where it was.
+    reported and counted as rejected, the others are stored; of a damaged file, what can be read. Run the same
+    command again after an interruption: it goes on where it was.
     """
     if system is None:
         suffix_of(path)
     if system is not None and keep_organization:
         raise CliError("--keep-organization needs an export of this system", ExitCode.USAGE)
-    stream = stream_id or _stream_id(path, system or "", on_conflict, keep_organization=keep_organization)
-    tally = _Tally(quiet=as_json)
+    if again and stream_id:
+        raise CliError("--again gives the import a new name: leave out --stream-id", ExitCode.USAGE)
+    known = stream_id or _stream_id(path, system or "", on_conflict, keep_organization=keep_organization)
+    stream = f"again-{uuid.uuid4().hex}" if again else known
+    tally = ImportTally(quiet=as_json)
 
     async def work(client: AsyncClient) -> pb.ImportFinished:
         with drawn_count("rows", quiet=as_json) as bar:
 
             def hear(durable: int, rejections: list[pb.ImportRejection]) -> None:
-                tally.durable = durable
-                for rejection in rejections:
-                    tally.reject(rejection)
+                tally.hear(durable, rejections)
                 bar(durable, 0)
 
             return await client.import_records(
                 namespace,
-                _records(_rows(path, system), tally),
+                tally.records(_rows(path, system)),
                 stream_id=stream,
                 on_conflict=_CONFLICTS[on_conflict],
                 keep_organization=keep_organization,
@@ -137,39 +90,46 @@ def import_command(
     try:
         finished = talk(connection, work)
     except KeyboardInterrupt:
+        go_on = f"run it with --stream-id {stream} in place of --again" if again else "run the same command again"
         raise CliError(
-            f"interrupted: {tally.durable:,} rows are stored; run the same command again to go on there",
-            ExitCode.INTERRUPTED,
+            f"interrupted: {tally.durable:,} rows are stored; {go_on} to go on there", ExitCode.INTERRUPTED
         ) from None
     if as_json:
-        print_document(_document(namespace, stream, finished, tally))
-    else:
-        click.echo(
-            f"{finished.imported:,} rows imported into {namespace}, {finished.duplicates:,} were there, "
-            f"{finished.rejected:,} rejected"
-        )
+        print_document({"namespace": namespace, "stream_id": stream, **tally.as_json(finished)})
+    elif tally.durable or tally.damage is None:
+        name = f"the name {stream_id}" if stream_id else "this file's name"
+        click.echo(tally.summary(finished, namespace, name))
+    if tally.damage is not None:
+        stored = finished.imported + finished.duplicates
+        told = f"{tally.damage.message}; of the rows before that {stored:,} are stored"
+        raise CliError(told if tally.durable else tally.damage.message, ExitCode.USAGE)
     return ExitCode.PARTIAL if finished.rejected else ExitCode.OK
 
 
 def _rows(path: Path, system: str | None) -> Iterator[FileRow]:
+    """Read the rows of a file. Raises UnreadableFile where it cannot be read on, CliError for another kind."""
     if system is None:
         yield from read_rows(path)
         return
-    from clag_server.foreign import read
+    from clag_server.foreign import OtherKind, read
 
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise CliError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
-    for row in read(system, data):
-        yield FileRow(row.line, row.record or pb.ExportRecord(), row.error)
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    try:
+        for row in read(system, data):
+            if row.cut:
+                raise UnreadableFile(path, f"{f'item {row.item}' if row.item else f'line {row.line}'}: {row.error}")
+            yield FileRow(row.line, row.record or pb.ExportRecord(), row.error, row.item)
+    except OtherKind as other:
+        raise CliError(f"{path} {other}: {_advice(other.system)}", ExitCode.USAGE) from other
 
 
-def _records(rows: Iterator[FileRow], tally: _Tally) -> Iterator[pb.ExportRecord]:
-    """Bad rows go as empty records, which the server rejects: so its counts and numbers include them."""
-    for seq, row in enumerate(rows, start=1):
-        tally.sent(seq, row)
-        yield row.record
+def _advice(system: str) -> str:
+    if system in _SYSTEMS:
+        return f"use --from {system}"
+    return "import it without --from" if system else "--from reads JSON"
 
 
 def _stream_id(path: Path, *how: str, keep_organization: bool) -> str:
@@ -182,15 +142,3 @@ def _stream_id(path: Path, *how: str, keep_organization: bool) -> str:
     except OSError as error:
         raise CliError(f"cannot read {path}: {error.strerror}", ExitCode.USAGE) from error
     return f"file-{digest.hexdigest()[:40]}"
-
-
-def _document(namespace: str, stream: str, finished: pb.ImportFinished, tally: _Tally) -> dict[str, object]:
-    return {
-        "namespace": namespace,
-        "stream_id": stream,
-        "imported": finished.imported,
-        "duplicates": finished.duplicates,
-        "rejected": finished.rejected,
-        "errors": [asdict(error) for error in tally.errors],
-        "errors_left_out": tally.count - len(tally.errors),
-    }

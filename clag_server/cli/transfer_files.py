@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
+import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from google.protobuf.message import DecodeError
 
 from clag_server.cli.errors import CliError, ExitCode
 
-__all__ = ["FORMATS", "FileRow", "line_of", "read_rows", "suffix_of", "write_parquet"]
+__all__ = ["FORMATS", "FileRow", "UnreadableFile", "line_of", "read_rows", "suffix_of", "write_parquet"]
 
 FORMATS: Final = (".jsonl", ".jsonl.gz", ".parquet")
 MAX_LINE_BYTES: Final = 8 << 20
@@ -31,11 +33,38 @@ _PARQUET_ROWS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """One row: its line (or row) number from 1, its record (empty when it is bad), and what is wrong with it."""
+    """One row.
+
+    Attributes:
+        line: Its line (or row) number, from 1.
+        record: Its record; empty when it is bad.
+        error: What is wrong with it, "" for nothing.
+        item: Its number from 1 where the whole document is one line, else 0.
+    """
 
     line: int
     record: pb.ExportRecord
     error: str = ""
+    item: int = 0
+
+
+class UnreadableFile(CliError):
+    """A file that cannot be read, or not to its end; the rows before that were given.
+
+    Args:
+        path: The file.
+        reason: What is wrong, e.g. "it is cut off".
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot read {path}: {reason}", ExitCode.USAGE)
+
+
+class _CutOff(Exception):
+    """A last line that ends in the middle."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(f"it is cut off in line {line:,}")
 
 
 def suffix_of(path: Path) -> str:
@@ -53,7 +82,12 @@ def line_of(record: pb.ExportRecord) -> bytes:
 
 
 def read_rows(path: Path) -> Iterator[FileRow]:
-    """Read the rows of a file. Raises CliError where it cannot be read at all."""
+    """Read the rows of a file.
+
+    Raises:
+        UnreadableFile: It cannot be read, or not to its end; what can be was given before.
+        CliError: It is of another kind, or needs what is not installed.
+    """
     suffix = suffix_of(path)
     try:
         if suffix == ".parquet":
@@ -61,11 +95,17 @@ def read_rows(path: Path) -> Iterator[FileRow]:
             return
         with path.open("rb") as file:
             source = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if suffix.endswith(".gz") else file
-            yield from _lines(source)
-    except (OSError, EOFError) as error:
-        raise CliError(
-            f"cannot read {path}: {getattr(error, 'strerror', None) or error}", ExitCode.USAGE
-        ) from error
+            yield from _lines(path, source)
+    except gzip.BadGzipFile as error:
+        raise UnreadableFile(path, "it is no sound gzip file") from error
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except EOFError as error:
+        raise UnreadableFile(path, "it is cut off") from error
+    except zlib.error as error:
+        raise UnreadableFile(path, "it is damaged") from error
+    except _CutOff as error:
+        raise UnreadableFile(path, str(error)) from error
 
 
 def write_parquet(records: Iterable[pb.ExportRecord], target: Path) -> None:
@@ -82,10 +122,14 @@ def write_parquet(records: Iterable[pb.ExportRecord], target: Path) -> None:
         writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
 
 
-def _lines(file: BinaryIO | io.BufferedIOBase) -> Iterator[FileRow]:
+def _lines(path: Path, file: BinaryIO | io.BufferedIOBase) -> Iterator[FileRow]:
+    from clag_server.foreign import container_of
+
     number = 0
     while raw := file.readline(MAX_LINE_BYTES):
         number += 1
+        if number == 1 and (kind := container_of(raw[:16])):
+            raise CliError(f"{path} looks like {kind}, its name says otherwise", ExitCode.USAGE)
         whole = raw.endswith(b"\n") or len(raw) < MAX_LINE_BYTES
         while not raw.endswith(b"\n") and len(raw) >= MAX_LINE_BYTES:
             raw = file.readline(MAX_LINE_BYTES)
@@ -96,11 +140,30 @@ def _lines(file: BinaryIO | io.BufferedIOBase) -> Iterator[FileRow]:
 
 
 def _parsed(number: int, raw: bytes) -> FileRow:
+    """Read one line. Raises _CutOff for an object that ends in its middle, as the file does."""
+    line = raw.removeprefix(b"\xef\xbb\xbf")
+    wrong, is_json = "", True
+    if line.lstrip().startswith(b"{"):  # a list or a text would be taken for names of fields
+        try:
+            return FileRow(number, json_format.Parse(line.decode(), pb.ExportRecord(), ignore_unknown_fields=True))
+        except json_format.ParseError as error:
+            wrong = f"is no exported record: {error}"
+        except UnicodeDecodeError:
+            is_json = False
     try:
-        record = json_format.Parse(raw.decode("utf-8-sig"), pb.ExportRecord(), ignore_unknown_fields=True)
-    except (json_format.ParseError, UnicodeDecodeError) as error:
-        return FileRow(number, pb.ExportRecord(), f"is no exported record: {error}")
-    return FileRow(number, record)
+        if not isinstance(json.loads(line.decode()), dict):
+            wrong = "is not a JSON object"
+    except UnicodeDecodeError as error:
+        wrong = f"is not UTF-8 (byte {error.start + 1})"
+    except json.JSONDecodeError as error:
+        wrong, is_json = f"is not JSON: {error.msg} (column {error.colno})", False
+    except RecursionError:
+        wrong = "is nested too deeply"
+    except ValueError:
+        wrong = "holds a number of too many digits"
+    if not is_json and line.lstrip().startswith(b"{") and not line.endswith(b"\n"):
+        raise _CutOff(number)
+    return FileRow(number, pb.ExportRecord(), wrong)
 
 
 def _parquet_rows(path: Path) -> Iterator[FileRow]:
@@ -116,7 +179,7 @@ def _parquet_rows(path: Path) -> Iterator[FileRow]:
                 number += 1
                 yield _from_columns(number, row)
     except arrow.ArrowInvalid as error:
-        raise CliError(f"{path} is no readable Parquet file: {error}", ExitCode.USAGE) from error
+        raise UnreadableFile(path, f"it is no sound Parquet file: {error}") from error
 
 
 def _from_columns(number: int, row: dict[str, Any]) -> FileRow:

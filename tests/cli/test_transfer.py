@@ -1,11 +1,7 @@
-"""Export, import, watch, backup and restore on the command line, with a real server."""
+"""Export and its way back, watch, backup and restore on the command line, with a real server."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +13,7 @@ from clag.v1 import types_pb2
 
 from clag_server.cli.export import _Partial
 from clag_server.cli.transfer_files import line_of, read_rows, write_parquet
-from tests.cli.command import COMMAND, TIMEOUT_S, Ended, clag, environment
+from tests.cli.command import TIMEOUT_S, Ended, clag
 from tests.conftest import ServerMaker
 from tests.support.ingest import store
 from tests.support.process import ServerProcess, Stubs
@@ -128,66 +124,6 @@ def test_an_export_whose_snapshot_is_gone_begins_anew(cli: Cli, filled: str, tmp
     assert done.code == 0
     assert "a new export begins" in done.err
     assert sum(row.record.HasField("memory") for row in read_rows(out)) == len(TEXTS)
-
-
-def test_bad_lines_are_told_with_their_numbers_and_the_others_are_imported(
-    cli: Cli, stubs: Stubs, namespace: str, tmp_path: Path
-) -> None:
-    good = line_of(pb.ExportRecord(memory=types_pb2.Memory(memory_id="a", text="good")))
-    bad = line_of(pb.ExportRecord(memory=types_pb2.Memory(memory_id="b", text="")))
-    file = tmp_path / "mixed.jsonl"
-    file.write_bytes(
-        b"\n" + good + b"nonsense\n" + bad + b'{"memory": {"memory_id": "c", "text": "x", "new": 1}}\n'
-    )
-    done = cli("import", file, "-n", namespace)
-    assert done.code == 1
-    assert [line.split(":")[0] for line in done.err.splitlines()] == ["line 3", "line 4"]
-    assert [memory.memory_id for memory in listed(stubs, namespace)] == ["a", "c"]
-    assert cli("import", tmp_path / "missing.jsonl", "-n", namespace).code == 2
-    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(good)[:-9])
-    assert cli("import", tmp_path / "cut.jsonl.gz", "-n", namespace).code == 2
-    (tmp_path / "no.parquet").write_bytes(b"PAR1")
-    assert cli("import", tmp_path / "no.parquet", "-n", namespace).code == 2
-
-
-def test_an_import_that_was_killed_goes_on_and_stores_each_row_once(
-    make_server: ServerMaker, tmp_path: Path
-) -> None:
-    server = make_server().start()
-    rows = [pb.ExportRecord(memory=types_pb2.Memory(memory_id=f"m{n}", text=f"note {n}")) for n in range(3000)]
-    file = tmp_path / "many.jsonl"
-    file.write_bytes(b"".join(line_of(row) for row in rows))
-    command = [*COMMAND, "import", str(file), "-n", "many", "--socket", str(server.socket)]
-    stubs = server.connect()
-    running = subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _wait_for_memories(stubs, "many")
-    running.send_signal(signal.SIGKILL)
-    running.communicate(timeout=TIMEOUT_S)
-    done = clag("import", file, "-n", "many", "--socket", server.socket, "--json", home=tmp_path)
-    assert done.code == 0
-    assert (done.document()["imported"], done.document()["duplicates"]) == (3000, 0)
-    assert [memory.memory_id for memory in listed(stubs, "many", page_size=1000)] == [f"m{n}" for n in range(3000)]
-
-
-def _wait_for_memories(stubs: Stubs, namespace: str) -> None:
-    while True:
-        names = stubs.admin.ListNamespaces(pb.ListNamespacesRequest(page_size=1000), timeout=20).namespaces
-        if namespace in [one.namespace for one in names] and listed(stubs, namespace):
-            return
-
-
-def test_files_of_other_systems_are_imported_with_their_bad_rows_told(
-    cli: Cli, stubs: Stubs, namespace: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "mem0.json"
-    rows = [{"id": "1", "memory": "Likes tea", "user_id": "ana"}, {"id": "2", "memory": ""}]
-    file.write_text(json.dumps({"results": rows}, indent=1), encoding="utf-8")
-    done = cli("import", file, "-n", namespace, "--from", "mem0")
-    assert done.code == 1
-    assert done.err == "line 8: memory: there is no text\n"
-    (memory,) = listed(stubs, namespace)
-    assert (memory.text, memory.attributes["user_id"].string_value) == ("Likes tea", "ana")
-    assert cli("import", file, "-n", namespace, "--from", "mem0", "--keep-organization").code == 2
 
 
 def test_a_watch_shows_changes_and_where_to_go_on(cli: Cli, stubs: Stubs, filled: str) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, cast
+from typing import Final, Self, TypeVar, Unpack
 
 import grpc
 from clag.v1 import admin_service_pb2 as admin_pb
-from clag.v1 import cluster_service_pb2 as cluster_pb
 from clag.v1 import memory_service_pb2 as memory_pb
 from clag.v1 import types_pb2
 from clag.v1.admin_service_pb2_grpc import AdminServiceStub
 from clag.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from clag.v1.memory_service_pb2_grpc import MemoryServiceStub
 
+from clag_client.clusters import AsyncClusterCalls
 from clag_client.connect import Tls, channel_to, metadata_for
 from clag_client.errors import from_rpc
 from clag_client.ingestion import Ingestion
@@ -33,7 +33,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncClusterCalls):
     """A connection to a CLAG server; use as an async context manager.
 
     Every method raises `ClagError` when the call fails. For calls that have no method here, the generated stubs
@@ -212,28 +212,6 @@ class AsyncClient:
         )
         return await self._unary(self.memory.DeleteMemory, request, timeout_s)
 
-    async def list_clusters(
-        self, namespace: str, *, include_archived: bool = False, page_size: int = 0
-    ) -> AsyncIterator[types_pb2.Cluster]:
-        """Yield all clusters, page by page."""
-        request = cluster_pb.ListClustersRequest(
-            namespace=namespace, include_archived=include_archived, page_size=page_size
-        )
-        while True:
-            page = await self._unary(self.clusters.ListClusters, request, None)
-            for cluster in page.clusters:
-                yield cluster
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
-
-    async def get_cluster(
-        self, namespace: str, cluster_id: str, *, timeout_s: float | None = None
-    ) -> types_pb2.Cluster:
-        """Read one cluster."""
-        request = cluster_pb.GetClusterRequest(namespace=namespace, cluster_id=cluster_id)
-        return (await self._unary(self.clusters.GetCluster, request, timeout_s)).cluster
-
     def watch(
         self,
         namespace: str,
@@ -296,7 +274,9 @@ class AsyncClient:
         keep_organization: bool = False,
         on_progress: ImportProgress = lambda _through, _rejections: None,
     ) -> admin_pb.ImportFinished:
-        """Load exported rows, over reconnects, and return the server's counts.
+        """Load exported rows, over reconnects, and return the server's counts, those of earlier runs included.
+
+        Without a single row nothing is sent, and no namespace made.
 
         Args:
             namespace: where they go; created if the server allows it.
@@ -328,15 +308,6 @@ class AsyncClient:
     async def server_info(self, *, timeout_s: float | None = None) -> admin_pb.GetServerInfoResponse:
         """Read version, limits and models of the server."""
         return await self._unary(self.admin.GetServerInfo, admin_pb.GetServerInfoRequest(), timeout_s)
-
-    async def _unary(
-        self, method: grpc.aio.UnaryUnaryMultiCallable[Any, T], request: object, timeout_s: float | None
-    ) -> T:
-        call = method(request, timeout=timeout_s or self._timeout_s, metadata=self.metadata)
-        try:
-            return await cast("Awaitable[T]", call)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from None
 
 
 async def _stages(

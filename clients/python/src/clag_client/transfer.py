@@ -87,12 +87,15 @@ async def import_records(
     """Send rows within the server's window until all are durable.
 
     The k-th row has sequence number k. Rows are kept until the server says that they are durable, so that a new
-    connection can send them again; what the server has from an earlier run is read and passed over.
+    connection can send them again; what the server has from an earlier run is read and passed over. Without a
+    single row nothing is sent, as an import makes its namespace.
 
     Raises:
         ClagError: if the import cannot be finished.
     """
     importing = _Importing(records, opening, on_progress)
+    if not await importing.has_rows():
+        return pb.ImportFinished()
     while True:
         before = importing.durable
         try:
@@ -122,6 +125,10 @@ class _Importing:
         self._moved = asyncio.Event()
         self.durable = 0
         self.opened = False
+
+    async def has_rows(self) -> bool:
+        """Read the first row; False when there is none."""
+        return await self._fill()
 
     async def over(
         self, stub: AdminServiceAsyncStub, metadata: tuple[tuple[str, str], ...], outage: Outage
