@@ -192,6 +192,29 @@ async def test_a_place_whose_cluster_is_gone_is_given_up(catalog: Catalog, ns: i
     assert await catalog.reserved_places(ns, [waiting.key]) == {}
 
 
+async def test_decisions_name_our_clusters_and_leave_out_candidates_that_did_not_come(
+    catalog: Catalog, ns: int
+) -> None:
+    await load(catalog, ns, [SAME_SPACE, cluster_row(9), memory_row(9, cluster=9, vector=unit(9))], stream="first")
+    odd = memory_row(0, cluster=2, vector=unit(0))
+    decision = routing(provisional=True)
+    gone = replace(decision.candidates[0], cluster=77)
+    decision = replace(decision, candidates=(gone, *decision.candidates))
+    rows: list[ImportRow] = [
+        SAME_SPACE,
+        cluster_row(1),
+        cluster_row(2),
+        replace(odd, memory=replace(odd.memory, routing=decision)),
+    ]
+    await load(catalog, ns, rows)
+    (placed,) = [
+        m for m in (await catalog.list_memories(ns, where=None, after=0, limit=9)).memories if m.memory_id == "m0"
+    ]
+    assert placed.routing is not None
+    assert [(c.cluster, c.title) for c in placed.routing.candidates] == [(2, "Docks"), (3, "猫")]
+    assert (placed.cluster, placed.routing.vote, placed.routing.provisional) == (3, 3, False)
+
+
 async def test_embeddings_of_another_space_are_dropped(catalog: Catalog, ns: int) -> None:
     rows = organized()
     rows[0] = replace(SAME_SPACE, same_space=False)
