@@ -5,6 +5,7 @@ carry their documentation; `NewMemory` is a plain dataclass for what is sent mos
 """
 
 from clag_client.aio import AsyncClient
+from clag_client.clusters import EditOptions
 from clag_client.connect import Tls
 from clag_client.errors import ClagError, FieldViolation, SourceError
 from clag_client.ingestion import Ingestion
@@ -17,6 +18,7 @@ __all__ = [
     "AsyncClient",
     "ClagError",
     "Client",
+    "EditOptions",
     "FieldViolation",
     "Ingestion",
     "NewMemory",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Final, Self, TypeVar, Unpack
 
 from clag.v1 import admin_service_pb2 as admin_pb
 from clag.v1 import memory_service_pb2 as memory_pb
 from clag.v1 import types_pb2
 
 from clag_client.aio import DEFAULT_TIMEOUT_S, AsyncClient
+from clag_client.clusters import SyncClusterCalls
 from clag_client.connect import Tls
 from clag_client.ingestion import Ingestion
+from clag_client.loop import Loop
 from clag_client.outcomes import Outcome
 from clag_client.retry import RetryPolicy
 from clag_client.values import ItemLike, RetrieveOptions
@@ -27,50 +28,10 @@ T = TypeVar("T")
 _END: Final = object()
 
 
-class _Loop:
-    """An event loop that runs in a daemon thread until it is closed."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="clag-client", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for it; an interrupt of the waiting thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
-        """Iterate over an async iterator from here."""
-        while True:
-            item = self.run(_next(source))
-            if item is _END:
-                return
-            yield item  # type: ignore[misc]  # not the end mark
-
-    @contextmanager
-    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Enter an async context manager from here."""
-        value = self.run(_enter(manager))
-        try:
-            yield value
-        finally:
-            self.run(_leave(manager))
-
-
 class SyncIngestion:
     """A running ingestion; iterate over outcomes or `wait`. See `Ingestion`."""
 
-    def __init__(self, loop: _Loop, ingestion: Ingestion) -> None:
+    def __init__(self, loop: Loop, ingestion: Ingestion) -> None:
         self._loop = loop
         self._ingestion = ingestion
 
@@ -87,7 +48,7 @@ class SyncIngestion:
         return self._ingestion.resumed_at
 
 
-class Client:
+class Client(SyncClusterCalls):
     """A connection to a CLAG server for programs without an event loop. Methods as those of `AsyncClient`."""
 
     def __init__(
@@ -99,7 +60,7 @@ class Client:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         retry: RetryPolicy | None = None,
     ) -> None:
-        self._loop = _Loop()
+        self._loop = Loop()
 
         async def connect() -> AsyncClient:  # channels belong to the loop that runs when they are made
             return AsyncClient(target, token=token, tls=tls, timeout_s=timeout_s, retry=retry)
@@ -208,14 +169,6 @@ class Client:
             self._client.delete_memory(namespace, memory_id, etag=etag, allow_missing=allow_missing)
         )
 
-    def list_clusters(self, namespace: str, *, include_archived: bool = False) -> Iterator[types_pb2.Cluster]:
-        """Yield all clusters."""
-        return self._loop.iterate(self._client.list_clusters(namespace, include_archived=include_archived))
-
-    def get_cluster(self, namespace: str, cluster_id: str) -> types_pb2.Cluster:
-        """Read one cluster."""
-        return self._loop.run(self._client.get_cluster(namespace, cluster_id))
-
     @contextmanager
     def watch(
         self,
@@ -275,18 +228,6 @@ class Client:
     def server_info(self) -> admin_pb.GetServerInfoResponse:
         """Read version, limits and models of the server."""
         return self._loop.run(self._client.server_info())
-
-
-async def _next(source: AsyncIterator[T]) -> T | object:
-    return await anext(source, _END)
-
-
-async def _enter(manager: AbstractAsyncContextManager[T]) -> T:
-    return await manager.__aenter__()
-
-
-async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
-    await manager.__aexit__(None, None, None)
 
 
 async def _in_thread(items: Iterator[T]) -> AsyncIterator[T]:
