@@ -363,6 +363,14 @@ def test_rows_whose_ids_are_there_are_left_out_or_replace_what_is_there(
     assert len({hit.memory.memory_id for hit in ask(stubs, namespace, "dock", max_memories=100)}) == len(
         ask(stubs, namespace, "dock", max_memories=100)
     )
+    back = export(stubs, namespace)
+    same, _ = load(stubs, namespace, back, stream_id="same", on_conflict=pb.IMPORT_CONFLICT_REPLACE)
+    assert (same.imported, same.duplicates) == (len(back) - 40, 40)
+    places = [
+        [(m.memory_id, m.etag, m.cluster_id, m.episode_id) for m in memories_of(rows)]
+        for rows in (back, export(stubs, namespace))
+    ]
+    assert places[0] == places[1]
 
 
 def rows_text(rows: Sequence[pb.ExportRecord], memory_id: str) -> str:
