@@ -1,4 +1,4 @@
-"""`clag clusters` and `clag cluster ID`."""
+"""`clag clusters` (a list; its subcommands are in `cluster_edits`) and `clag cluster ID`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import click
 import grpc
 from clag.v1 import types_pb2
 from clag_client import AsyncClient, ClagError
+from click.core import ParameterSource
 
+from clag_server.cli.cluster_edits import EDITS
 from clag_server.cli.connection import talk
 from clag_server.cli.messages import as_json as to_json
 from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
@@ -20,13 +22,19 @@ _TITLE_CHARS = 40
 _TAGS_CHARS = 60
 
 
-@click.command("clusters")
+@click.group("clusters", invoke_without_command=True, commands=EDITS)
 @namespace_option
 @click.option("--archived", is_flag=True, help="List archived clusters too.")
 @json_option
 @client_options
-def clusters_command(*, connection: ConnectionFlags, namespace: str, archived: bool, as_json: bool) -> None:
-    """List the clusters of a namespace, the largest first."""
+@click.pass_context
+def clusters_command(
+    ctx: click.Context, *, connection: ConnectionFlags, namespace: str, archived: bool, as_json: bool
+) -> None:
+    """List the clusters of a namespace, the largest first; or edit them by hand."""
+    if ctx.invoked_subcommand is not None:
+        _refuse_own_flags(ctx)
+        return
 
     async def work(client: AsyncClient) -> list[types_pb2.Cluster]:
         return [one async for one in client.list_clusters(namespace, include_archived=archived)]
@@ -48,6 +56,13 @@ def clusters_command(*, connection: ConnectionFlags, namespace: str, archived: b
             style="dim" if one.state == types_pb2.CLUSTER_STATE_ARCHIVED else None,
         )
     console().print(shown)
+
+
+def _refuse_own_flags(ctx: click.Context) -> None:
+    """Refuse the list's flags before a subcommand: they would be lost, and another namespace be edited."""
+    for name in ctx.params:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"put --{name.replace('_', '-')} behind {ctx.invoked_subcommand}", ctx)
 
 
 @click.command("cluster")

@@ -72,7 +72,7 @@ class ClusterEditing:
     async def merge(self, namespace: str, target: int, sources: Sequence[int], options: EditOptions) -> Edited:
         """Move all that is in the sources into the target and remove the sources."""
         if target in sources:
-            raise InvalidField(FieldViolation("source_cluster_ids", "name the target too"))
+            raise InvalidField(FieldViolation("source_cluster_ids", "must not name the target"))
         async with self._editing(namespace, options, target) as edit:
             if edit.answered is not None:
                 return edit.answered
@@ -127,7 +127,7 @@ class ClusterEditing:
                 born.append(new)
             if edit.draft.cluster(cluster).memory_count <= 0:
                 raise InvalidField(
-                    FieldViolation("groups", f"name all memories of cluster c{cluster}: none would stay")
+                    FieldViolation("groups", f"must leave cluster c{cluster} a memory: they take all")
                 )
             edit.draft.notes += group_notes(edit.draft, cluster, born)
             return await edit.commit([cluster, *born])
