@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
@@ -19,9 +19,12 @@ from clag_server.cli.output import console, facts, note, print_document, print_l
 from clag_server.cli.safe import one_line
 from clag_server.cli.words import enum_word, moment
 
-__all__ = ["follow", "operation_command", "operations_command", "outcome"]
+__all__ = ["RUNNING", "follow", "listed", "operation_command", "operations_command", "outcome", "running_table"]
 
+_PAGE = 1000
 _ENDED = frozenset({pb.OPERATION_STATE_SUCCEEDED, pb.OPERATION_STATE_FAILED, pb.OPERATION_STATE_CANCELLED})
+RUNNING = frozenset({pb.OPERATION_STATE_PENDING, pb.OPERATION_STATE_RUNNING})
+"""States of operations that have not ended."""
 
 
 @click.command("operations")
@@ -33,20 +36,13 @@ def operations_command(*, connection: ConnectionFlags, namespace: str, limit: in
     """List long-running operations, the newest first. They are kept for seven days after their end."""
 
     async def work(client: AsyncClient) -> list[pb.Operation]:
-        found: list[pb.Operation] = []
-        request = pb.ListOperationsRequest(namespace=namespace, page_size=limit)
-        while True:
-            page = await call(client, client.admin.ListOperations, request, connection.timeout_s)
-            found += page.operations
-            if not page.next_page_token or len(found) >= limit:
-                return found[:limit]
-            request.page_token = page.next_page_token
+        return await listed(client, namespace, connection.timeout_s, limit=limit)
 
     found = talk(connection, work)
     if as_json:
         print_lines(to_json(one) for one in found)
         return
-    console().print(_listed(found))
+    console().print(_table(found))
 
 
 @click.command("operation")
@@ -58,7 +54,7 @@ def operations_command(*, connection: ConnectionFlags, namespace: str, limit: in
 def operation_command(
     *, connection: ConnectionFlags, operation_id: str, watch: bool, cancel: bool, as_json: bool
 ) -> ExitCode:
-    """Show one operation. With --watch, exits with 4 when it failed and 1 when it was cancelled."""
+    """Show one operation. With --watch, exits with 0, or 1 when it was cancelled and 4 when it failed."""
 
     async def work(client: AsyncClient) -> pb.Operation:
         if cancel:
@@ -75,6 +71,42 @@ def operation_command(
     else:
         console().print(_facts(shown))
     return outcome(shown) if watch else ExitCode.OK
+
+
+async def listed(
+    client: AsyncClient, namespace: str, timeout_s: float, *, limit: int | None = None
+) -> list[pb.Operation]:
+    """List operations, the newest first. Raises ClagError.
+
+    Args:
+        client: The connection.
+        namespace: Whose; of all when empty.
+        timeout_s: Longest wait for a page, in seconds.
+        limit: At most so many; all when None.
+    """
+    found: list[pb.Operation] = []
+    request = pb.ListOperationsRequest(namespace=namespace, page_size=min(limit or _PAGE, _PAGE))
+    while True:
+        page = await call(client, client.admin.ListOperations, request, timeout_s)
+        found += page.operations
+        if not page.next_page_token or (limit is not None and len(found) >= limit):
+            return found[:limit]
+        request.page_token = page.next_page_token
+
+
+def running_table(operations: Sequence[pb.Operation]) -> Table:
+    """Make a table of operations that have not ended: what they do and how far they are."""
+    shown = table("operation", "kind", "namespace", "state", "phase", "progress#")
+    for one in operations:
+        shown.add_row(
+            one_line(one.operation_id),
+            enum_word(pb.OperationKind.Name, one.kind),
+            one_line(one.namespace),
+            enum_word(pb.OperationState.Name, one.state),
+            one_line(one.phase),
+            _progress(one),
+        )
+    return shown
 
 
 async def follow(client: AsyncClient, begun: pb.Operation, *, quiet: bool) -> pb.Operation:
@@ -101,7 +133,7 @@ def outcome(operation: pb.Operation) -> ExitCode:
     return ExitCode.PARTIAL if operation.state == pb.OPERATION_STATE_CANCELLED else ExitCode.SERVER
 
 
-def _listed(operations: list[pb.Operation]) -> Table:
+def _table(operations: list[pb.Operation]) -> Table:
     shown = table("operation", "kind", "namespace", "state", "progress#", "asked for", "ended")
     for one in operations:
         shown.add_row(

@@ -1,4 +1,4 @@
-"""`clag status`: health, models, index, backlog and counts of a running server."""
+"""`clag status`: health, models, index, backlog, counts and running operations of a server."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from clag_server.cli.connection import Endpoint, endpoint, talk
 from clag_server.cli.errors import ExitCode
 from clag_server.cli.messages import as_json as to_json
 from clag_server.cli.messages import seconds
+from clag_server.cli.operations import RUNNING, listed, running_table
 from clag_server.cli.options import ConnectionFlags, client_options, json_option
 from clag_server.cli.output import console, facts, print_document, table
 from clag_server.cli.safe import one_line
@@ -35,13 +36,14 @@ class _Status:
     info: pb.GetServerInfoResponse
     server: pb.GetStatsResponse
     namespaces: list[pb.GetStatsResponse]
+    operations: list[pb.Operation]
 
 
 @click.command("status")
 @json_option
 @client_options
 def status_command(*, connection: ConnectionFlags, as_json: bool) -> ExitCode:
-    """Show how a running server is: health, models, index, work that waits, memories of each namespace.
+    """Show how a running server is: health, models, index, work that waits, memories of each namespace, operations.
 
     Exits with 4 when the server answers but does not serve (yet).
     """
@@ -51,7 +53,9 @@ def status_command(*, connection: ConnectionFlags, as_json: bool) -> ExitCode:
         health = await _health(there, connection.timeout_s)
         info = await client.server_info()
         names = await _namespaces(client, connection.timeout_s)
-        return _Status(health, info, await client.stats(), [await client.stats(name) for name in names])
+        running = [one for one in await listed(client, "", connection.timeout_s) if one.state in RUNNING]
+        server = await client.stats()
+        return _Status(health, info, server, [await client.stats(name) for name in names], running)
 
     status = talk(connection, work)
     if as_json:
@@ -61,12 +65,15 @@ def status_command(*, connection: ConnectionFlags, as_json: bool) -> ExitCode:
                 "server": to_json(status.info),
                 "stats": to_json(status.server),
                 "namespaces": [to_json(one) for one in status.namespaces],
+                "operations": [to_json(one) for one in status.operations],
             }
         )
     else:
         out = console()
         out.print(facts(_server_facts(there, status)))
         out.print(_namespace_table(status.namespaces))
+        if status.operations:
+            out.print(running_table(status.operations))
     return ExitCode.OK if status.health == "SERVING" else ExitCode.SERVER
 
 
