@@ -271,6 +271,7 @@ def test_edits_that_make_no_sense_are_refused_with_the_field(
     with refused(grpc.StatusCode.INVALID_ARGUMENT) as failures:
         merge(stubs, namespace, homes["dock"], [homes["dock"]])
     assert failures[0].fields == ("source_cluster_ids",)
+    assert "must not name the target" in failures[0].message
     with refused(grpc.StatusCode.INVALID_ARGUMENT) as failures:
         update(stubs, namespace, homes["dock"], ["memory_count"], memory_count=3)
     assert failures[0].fields == ("update_mask.paths",)
@@ -286,14 +287,15 @@ def test_edits_that_make_no_sense_are_refused_with_the_field(
             edit=pb.Edit(namespace=namespace), target_cluster_id=homes["dock"], memory_ids=["door-0", "nobody"]
         )
         stubs.cluster.MoveMemories(move, timeout=20)
-    for groups in (["door-0"], [f"dock-{i}" for i in range(4)]):
-        with refused(grpc.StatusCode.INVALID_ARGUMENT):
+    for groups, told in ((["door-0"], "is not in"), ([f"dock-{i}" for i in range(4)], "must leave cluster")):
+        with refused(grpc.StatusCode.INVALID_ARGUMENT) as failures:
             split = pb.SplitClusterRequest(
                 edit=pb.Edit(namespace=namespace),
                 cluster_id=homes["dock"],
                 groups=pb.MemoryGroups(groups=[pb.MemoryGroup(memory_ids=groups)]),
             )
             stubs.cluster.SplitCluster(split, timeout=20)
+        assert told in failures[0].message
     assert counts(stubs, namespace) == dict.fromkeys(homes.values(), 4)
 
 
