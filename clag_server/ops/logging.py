@@ -59,7 +59,11 @@ def configure_logging(*, level: str, json: bool | None, stream: TextIO | None = 
     root.handlers[:] = [handler]
     root.setLevel(numeric)
     for name in _NOISY:
-        logging.getLogger(name).setLevel(max(numeric, logging.WARNING))
+        logger = logging.getLogger(name)
+        logger.setLevel(max(numeric, logging.WARNING))
+        # A library may have given itself handlers when it was imported.
+        logger.handlers.clear()
+        logger.propagate = True
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -19,6 +19,7 @@ from clag_server.catalog.api import IndexOp
 from clag_server.types.memory import Vector
 from clag_server.vectors.address import MilvusServer
 from clag_server.vectors.api import VectorHit
+from clag_server.vectors.client_log import adopt_client_loggers
 from clag_server.vectors.errors import BackendAwayError
 from clag_server.vectors.partitions import SearchScope, collection_name
 from clag_server.vectors.translate import translated
@@ -81,6 +82,7 @@ class MilvusConnection:
         """Connect and ask for the version; raises BackendAwayError when nothing answers."""
         from pymilvus import MilvusClient
 
+        adopt_client_loggers()
         # It logs every refused call with a traceback; we raise, and the worker logs once.
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
         server = self._server
