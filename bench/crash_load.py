@@ -12,6 +12,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from clag.v1 import admin_service_pb2 as admin_pb
@@ -25,6 +26,7 @@ from grpc.aio import AioRpcError
 
 from bench.crash_ledger import Entry, Ledger
 from bench.crash_texts import GROUP, NAMESPACE, group_of, in_group, input_of, text_of
+from bench.store_support import START_S
 
 _AWAY_S: Final = 0.3
 _EDITORS: Final = 4
@@ -191,12 +193,12 @@ class Load:
         """Send again what had no answer; after this only streams can be in doubt."""
         async with self._no_edits():
             for serial in list(self._open_creates):
-                await self._create(self._ledger.entries[serial])
+                await _until_taken(partial(self._create, self._ledger.entries[serial]))
             for group in list(self._open_groups):
-                await self._delete_group(group)
+                await _until_taken(partial(self._delete_group, group))
             for entry in self._ledger.entries.values():
                 if entry.deleting and not entry.deleted:
-                    await self._delete(entry)
+                    await _until_taken(partial(self._delete, entry))
 
     def _some(self) -> Entry | None:
         """A memory that is there, mostly a new one."""
@@ -304,3 +306,16 @@ class Load:
     async def _reindex(self) -> None:
         if self._rng.random() < 0.3:
             await self.calls.admin.Reindex(admin_pb.ReindexRequest(namespace=NAMESPACE), timeout=20)
+
+
+async def _until_taken(call: Callable[[], Awaitable[None]]) -> None:
+    """Call again while the namespace is switched to another embedder and asks callers to come back."""
+    async with asyncio.timeout(START_S):
+        while True:
+            try:
+                return await call()
+            except (ClagError, AioRpcError) as error:
+                code = error.code if isinstance(error, ClagError) else error.code()
+                if code is not StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+            await asyncio.sleep(_AWAY_S)
