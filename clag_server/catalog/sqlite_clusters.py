@@ -52,15 +52,12 @@ def _edit(tx: WriteTx, ns: int, plan: PlacementPlan, answer: EditAnswer | None, 
     ):
         raise RequestIdReused(answer.request_id)  # the same request, twice at once: the second asks again
     wanted = {placement.key: placement.cluster for placement in plan.placements}
-    before = dict(
-        tx.connection.execute(
-            sa.select(memories.c.key, memories.c.cluster).where(
-                memories.c.ns == ns, memories.c.key.in_(sorted(wanted)), memories.c.cluster.is_not(None)
-            )
+    rows = tx.connection.execute(
+        sa.select(memories.c.key, memories.c.cluster).where(
+            memories.c.ns == ns, memories.c.key.in_(sorted(wanted)), memories.c.cluster.is_not(None)
         )
-        .tuples()
-        .all()
     )
+    before = {row.key: row.cluster for row in rows}
     plans.apply_plan(tx, ns, plan, now_ns=now_ns)
     tx.executemany(
         _INSERT_HISTORY,
@@ -87,7 +84,7 @@ def _by_ids(connection: sa.Connection, ns: int, memory_ids: Sequence[str], *, em
                 memories.c.ns == ns, memories.c.memory_id.in_(some)
             )
         )
-        keys.update(rows.tuples().all())
+        keys.update((row.memory_id, row.key) for row in rows)
     return reads.by_keys(
         connection, ns, [keys[memory_id] for memory_id in memory_ids if memory_id in keys], embeddings=embeddings
     )
