@@ -35,7 +35,14 @@ _SETTINGS: Final = {
     # To the scripted embedder the date that every text begins with is a third of a short text.
     "organize.cluster_cosine": "0.45",
 }
-_INDEX: Final = {"flush_rows": 40, "idle_s": 0.2, "max_age_s": 1.0, "page_rows": 128, "rebuild_bytes": 32_768}
+_INDEX: Final = {
+    "flush_rows": 40,
+    "batch_rows": 40,
+    "idle_s": 0.2,
+    "max_age_s": 1.0,
+    "page_rows": 128,
+    "rebuild_bytes": 32_768,
+}
 _MIGRATIONS: Final = 6
 _SHOWN: Final = 20
 

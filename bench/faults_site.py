@@ -46,7 +46,7 @@ class Site:
         self.root = root
         self.clock = root / "clock"
         self.clock.write_text("0", encoding="utf-8")
-        fast = {"flush_rows": 100, "idle_s": 0.2, "max_retry_s": 1.0, **index}
+        fast = {"flush_rows": 100, "batch_rows": 100, "idle_s": 0.2, "max_retry_s": 1.0, **index}
         self.server = StoreServer(root, settings, knobs=Knobs(index=fast, clock=str(self.clock)))
         self.ledger = Ledger()
 

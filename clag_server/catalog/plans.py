@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -75,18 +75,30 @@ def apply_plan(tx: WriteTx, ns: int, plan: PlacementPlan, *, now_ns: int) -> int
 
 
 def upsert_clusters(tx: WriteTx, ns: int, items: Sequence[Cluster]) -> None:
-    """Write clusters whole, each under a revision of its own."""
+    """Write clusters whole, each under a revision of its own, without representatives that were deleted since."""
     if not items:
         return
     values = []
     there = _existing(tx, ns, items)
-    for cluster in items:
+    for given in items:
+        cluster = _of_the_living(tx, ns, given)
         kind = ChangeKind.CLUSTER_PUT if cluster.cluster in there else ChangeKind.CLUSTER_CREATED
         there.add(cluster.cluster)
         revision = tx.log_change(ns, kind, cluster.cluster, time_ns=cluster.update_time_ns)
         values.append(cluster_to_values(ns, cluster, revision=revision))
     _upsert(tx, clusters, ["ns", "cluster"], values)
     _use_up(tx, ns, namespaces.c.next_cluster, max(cluster.cluster for cluster in items))
+
+
+def _of_the_living(tx: WriteTx, ns: int, cluster: Cluster) -> Cluster:
+    if not cluster.representatives:
+        return cluster
+    known = sa.select(memories.c.key).where(memories.c.ns == ns, memories.c.key.in_(cluster.representatives))
+    living = set(tx.connection.scalars(known))
+    if len(living) == len(cluster.representatives):
+        return cluster
+    kept = tuple(key for key in cluster.representatives if key in living)
+    return replace(cluster, representatives=kept, profile_stale=True)
 
 
 def _existing(tx: WriteTx, ns: int, items: Sequence[Cluster]) -> set[int]:

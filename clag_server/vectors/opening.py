@@ -130,7 +130,7 @@ async def catch_up(
         outbox.news = True
         await outbox.refresh()
         whole = outbox.caught_up
-        while ops := outbox.overlay.after(outbox.applied, settings.flush_rows):
+        while ops := outbox.overlay.after(outbox.applied, settings.batch_rows):
             await writer.apply(ops)
             outbox.advance(ops[-1].seq)
         if not whole or outbox.applied < read_through:

@@ -246,7 +246,7 @@ class IndexWorker:
                 aged = oldest_s is not None and loop.time() - oldest_s >= self._settings.max_age_s
                 hurry, self._hurry = self._hurry or self._stopping, False
                 if self.outbox.backlog >= self._settings.flush_rows or paused or aged or hurry:
-                    while ops := self.outbox.overlay.after(self.outbox.applied, self._settings.flush_rows):
+                    while ops := self.outbox.overlay.after(self.outbox.applied, self._settings.batch_rows):
                         await self._apply(writer, ops)
                     oldest_s = None
                 if self._stopping and not self.outbox.backlog:

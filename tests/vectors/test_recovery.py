@@ -40,7 +40,8 @@ async def test_nothing_is_lost_or_doubled_when_the_index_process_is_killed_durin
     open_index: OpenIndex,
 ) -> None:
     feed = MemoryFeed()
-    index = await open_index(feed, IndexSettings(flush_rows=100, upsert_rows=20, first_retry_s=0.05))
+    small = IndexSettings(flush_rows=100, batch_rows=100, upsert_rows=20, first_retry_s=0.05)
+    index = await open_index(feed, small)
     index.notify(1, DIM)
     await settled(index, 1)
     seed = 0
