@@ -6,7 +6,6 @@ and then the mirror reads again what the transaction touched.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from clag_server.memory.cluster_service import Edited, EditOptions, MemoryGroup,
 from clag_server.memory.cluster_views import cluster_etag, views
 from clag_server.memory.edit_draft import EditDraft
 from clag_server.memory.edit_steps import group_notes, part_by_likeness, written
+from clag_server.memory.finished import finished
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.registry import NamespaceRegistry
 from clag_server.types.cluster import Cluster, ClusterEvent, ClusterHistoryEntry, ClusterNote, ClusterState
@@ -223,9 +223,9 @@ class _Edit:
         if text is not None:
             body = json.loads(text)
             known = [self.state.map.clusters[n] for n in body["clusters"] if n in self.state.map.clusters]
-            self.answered = Edited(
-                await views(self._catalog, self.state, known), int(body["moved"]), int(body["revision"])
-            )
+            # The newest revision: what is read at it holds the edit.
+            revision = await self._catalog.revision()
+            self.answered = Edited(await views(self._catalog, self.state, known), int(body["moved"]), revision)
 
     def known(self, number: int) -> Cluster:
         """Return a cluster as it is; NotFound."""
@@ -257,12 +257,15 @@ class _Edit:
         real = [numbers.get(number, number) for number in shown]
         answer = None
         if options.request_id:
-            # The revision is not known before the commit; a retry is told the one at which it is answered.
-            body = {"clusters": real, "moved": draft.moved, "revision": await self._catalog.revision()}
+            body = {"clusters": real, "moved": draft.moved}
             answer = EditAnswer(options.request_id, options.digest, json.dumps(body))
-        revision = await asyncio.shield(
-            self._catalog.edit_clusters(state.ns, plan, answer=answer, now_ns=draft.now_ns)
-        )
+        try:
+            revision = await finished(
+                self._catalog.edit_clusters(state.ns, plan, answer=answer, now_ns=draft.now_ns)
+            )
+        except BaseException:
+            await state.reload()  # it may be committed: the caller went away meanwhile
+            raise
         touched_clusters, touched_episodes = draft.touched()
         await state.mirror(
             clusters=touched_clusters | set(numbers.values()),

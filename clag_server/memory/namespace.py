@@ -11,6 +11,7 @@ from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
 from clag_server.memory.cluster_map import ClusterMap
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.counters import Counters, Outcome
+from clag_server.memory.finished import finished
 from clag_server.memory.placing import Placer
 from clag_server.memory.profiles import blank
 from clag_server.types.cluster import PlacementPlan
@@ -125,7 +126,7 @@ class NamespaceState:
                 yield placer
                 await self.commit(placer.plan())
             except BaseException:
-                await self._reload()
+                await self.reload()
                 raise
             self.counters.add(Outcome.EPISODES_CLOSED, placer.closed)
             self.counters.add(Outcome.CLUSTERS_BORN, placer.born)
@@ -136,7 +137,7 @@ class NamespaceState:
 
         A cancelled caller does not cancel the transaction.
         """
-        revision = await asyncio.shield(self.catalog.apply_plan(self.ns, plan, now_ns=self.now_ns()))
+        revision = await finished(self.catalog.apply_plan(self.ns, plan, now_ns=self.now_ns()))
         self.index.notify(self.ns, self.dim)
         return revision
 
@@ -163,7 +164,7 @@ class NamespaceState:
                     self.map.remove_cluster(number)
         except BaseException:
             # What was committed is not undone by a fault here: a half-read map would be wrong until the next start.
-            await self._reload()
+            await self.reload()
             raise
         self.index.notify(self.ns, self.dim)
 
@@ -188,7 +189,7 @@ class NamespaceState:
             for cluster in pinned:
                 self.map.put_cluster(cluster)
 
-    async def _reload(self) -> None:
+    async def reload(self) -> None:
         """Load the map again; when even that fails the next placement's commit will say so."""
         seen = self.last_seen
         await self.load()
