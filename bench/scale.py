@@ -1,8 +1,9 @@
 """`python -m bench scale`: what grows with the number of memories, and what does not.
 
-One data directory grows from size to size through the real path: a client process streams memories with their
-embeddings (384 numbers) to a real server with scripted models and Milvus Lite, which stores, places, evolves and
-indexes them. At each size the server is asked, stopped, started again, and looked at.
+Memories come through the real path: a client process streams them with their embeddings (384 numbers) to a
+real server with scripted models and Milvus Lite, which stores, places, evolves and indexes them. Each size grows on
+a copy of the directory of the size before it. At each size the server is asked, stopped, started again, and looked
+at. With `--root` the directories stay, and a later run measures those that are there without growing them again.
 
 Goals (design, section 8): two-stage retrieval p50 at a million memories at most twice that at a thousand; a
 server that answers within 2 s of its start whatever the size.
@@ -10,8 +11,11 @@ server that answers within 2 s of its start whatever the size.
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +37,7 @@ _FEWEST = 10
 _SLOW_S = 1.0
 _POLL_S = 1.0
 """Statistics walk the data directory for its size: asked often they would be measured too."""
+_GROWTH = "growth.json"
 
 _ORGANIZED = (admin_pb.STAGE_EMBED, admin_pb.STAGE_ROUTE, admin_pb.STAGE_EVOLVE)
 
@@ -54,15 +59,21 @@ async def main(*, quick: bool, sizes: Sequence[int] = (), root: Path | None = No
     rows: list[Row] = []
     with kept_on_failure("scale") as temporary:
         settings = {} if evolve else {"organize.evolve_batch": "0"}
-        server = StoreServer(root or temporary, settings, knobs=Knobs(dim=DIM))
-        try:
-            size = 0
-            for target in chosen:
-                rows.append(await grown(server, size, target, evolve=evolve))
-                print(rows[-1].line(), flush=True)
-                size = target
-        finally:
-            await server.close()
+        before: Path | None = None
+        for target in chosen:
+            folder = (root or temporary) / str(target)
+            server = StoreServer(folder, settings, knobs=Knobs(dim=DIM))
+            try:
+                growth = known_growth(folder)
+                if growth is None:
+                    copied(before, folder)
+                    growth = await grow(server, 0 if before is None else int(before.name), target, evolve=evolve)
+                    (folder / _GROWTH).write_text(json.dumps(asdict(growth)), "utf-8")
+                rows.append(await measured(server, target, growth))
+            finally:
+                await server.close()
+            print(rows[-1].line(), flush=True)
+            before = folder
     if not quick:
         write(rows)
     first, last = rows[0], rows[-1]
@@ -74,10 +85,34 @@ async def main(*, quick: bool, sizes: Sequence[int] = (), root: Path | None = No
     return 0
 
 
-async def grown(server: StoreServer, size: int, target: int, *, evolve: bool) -> Row:
-    """Grow from `size` to `target` memories and measure there."""
-    if not server.running:
-        await server.start()
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Memories a second while the directory grew: durable, searchable, organized (None where that was left out)."""
+
+    stored: float
+    searchable: float
+    organized: float | None
+
+
+def known_growth(folder: Path) -> Growth | None:
+    """How a directory grew to its size in an earlier run; None where it did not, or not to the end."""
+    try:
+        return Growth(**json.loads((folder / _GROWTH).read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def copied(before: Path | None, folder: Path) -> None:
+    """Begin a directory with the data of a smaller one, or with nothing."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if before is not None:
+        shutil.copytree(before / "data", folder / "data", ignore=shutil.ignore_patterns("*.sock", "*.lock"))
+
+
+async def grow(server: StoreServer, size: int, target: int, *, evolve: bool) -> Growth:
+    """Grow from `size` to `target` memories, until the index has them all; the server is stopped then."""
+    await server.start()
     async with server.client() as client:
         started = time.perf_counter()
         stored_s = float(await in_process("bench.scale_load", [server.address, str(size), str(target)]))
@@ -87,22 +122,30 @@ async def grown(server: StoreServer, size: int, target: int, *, evolve: bool) ->
         if evolve:
             await settled(client, NAMESPACE, _ORGANIZED, _HOURS_S, poll_s=_POLL_S)
             organized_s = time.perf_counter() - started
+        await index_ready(client, NAMESPACE, _HOURS_S)
+    await server.stop()
+    added = target - size
+    return Growth(added / stored_s, added / searchable_s, None if organized_s is None else added / organized_s)
+
+
+async def measured(server: StoreServer, target: int, growth: Growth) -> Row:
+    """Measure a directory of `target` memories."""
+    asked = questions(QUESTIONS, target)
+    disk = disk_mib(server)
+    serving_s, answer_s, ready_s = await opened(server, asked[0])
+    async with server.client() as client:
         stats = await index_ready(client, NAMESPACE, _HOURS_S)
-        asked = questions(QUESTIONS, target)
         two_stage = await timed(client, asked, pb.RETRIEVAL_MODE_TWO_STAGE)
         everywhere = await timed(client, asked, pb.RETRIEVAL_MODE_GLOBAL)
         busy_mib = server.rss_mib()
     await server.stop()
-    disk = disk_mib(server)
-    serving_s, answer_s, ready_s = await opened(server, asked[0])
-    added = target - size
     return Row(
         size=target,
         clusters=stats.clusters,
         episodes=stats.episodes,
-        stored_rate=added / stored_s,
-        searchable_rate=added / searchable_s,
-        organized_rate=None if organized_s is None else added / organized_s,
+        stored_rate=growth.stored,
+        searchable_rate=growth.searchable,
+        organized_rate=growth.organized,
         two_stage_ms=two_stage,
         global_ms=everywhere,
         server_mib=busy_mib[0],
