@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clag_server.types.competence import TrustPolicy
+
 
 @dataclass(frozen=True, slots=True)
 class IngestConfig:
@@ -52,6 +54,8 @@ class OrganizeConfig:
         cluster_center_prior: Episodes of nothing averaged into what all have in common; above 0.
         cluster_max: Memories above which a cluster splits in two (the paper's bound).
         candidates: Clusters, nearest first, that the SLM weighs.
+        trust: Who says how far the SLM is trusted: "probe" (the competence probe), "full" (every skill, for
+            measurements), "none".
         annotate: Who writes context, keywords and tags: "terms" (deterministic, from the most distinctive terms)
             or "slm" (falls back to terms for unusable answers). Small models repeat themselves and leak words of
             the prompt, so the default asks no SLM.
@@ -71,6 +75,7 @@ class OrganizeConfig:
     episode_center_prior: float = 50.0
     cluster_max: int = 300
     candidates: int = 5
+    trust: TrustPolicy = TrustPolicy.PROBE
     annotate: str = "terms"
     vote: bool = True
     evolve_batch: int = 64

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
 from clag_server.memory.cluster_map import ClusterMap
+from clag_server.memory.competence import Competence
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.counters import Counters, Outcome
 from clag_server.memory.finished import finished
@@ -30,6 +31,7 @@ class NamespaceState:
         index: VectorIndex,
         organize: OrganizeConfig,
         now_ns: Callable[[], int],
+        competence: Competence | None = None,
     ) -> None:
         self.namespace = namespace
         self.ns = namespace.ns
@@ -37,6 +39,8 @@ class NamespaceState:
         self.index = index
         self.organize = organize
         self.now_ns = now_ns
+        self.competence = competence or Competence(organize.trust)
+        """How far the SLM is trusted; of the server, shared by all namespaces."""
         self.counters = Counters()
         self.lock = asyncio.Lock()
         """Held while placements are computed and committed, and while single memories are deleted."""

@@ -10,6 +10,7 @@ from typing import Protocol
 import structlog
 
 from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
+from clag_server.memory.competence import Competence
 from clag_server.memory.config import IngestConfig, OrganizeConfig
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.pipeline import NamespacePipeline
@@ -50,6 +51,7 @@ class NamespaceRegistry:
         ingest: How streams and the pipeline behave.
         organize: How memories are organized.
         hub: Where progress is told.
+        competence: How far the SLM is trusted.
         now_ns: The wall clock.
     """
 
@@ -62,6 +64,7 @@ class NamespaceRegistry:
         ingest: IngestConfig,
         organize: OrganizeConfig,
         hub: ProgressHub,
+        competence: Competence,
         now_ns: Callable[[], int],
     ) -> None:
         self._catalog = catalog
@@ -70,6 +73,7 @@ class NamespaceRegistry:
         self._ingest = ingest
         self._organize = organize
         self._hub = hub
+        self._competence = competence
         self._now_ns = now_ns
         self._pipelines: dict[str, NamespacePipeline] = {}
         self._leaving: set[str] = set()
@@ -207,7 +211,12 @@ class NamespaceRegistry:
         if namespace.deleting:
             raise NamespaceDeleted(name)
         state = NamespaceState(
-            namespace, catalog=self._catalog, index=self._index, organize=self._organize, now_ns=self._now_ns
+            namespace,
+            catalog=self._catalog,
+            index=self._index,
+            organize=self._organize,
+            now_ns=self._now_ns,
+            competence=self._competence,
         )
         await state.load()
         pipeline = NamespacePipeline(

@@ -15,6 +15,7 @@ from clag_server.catalog.api_log import OperationStore
 from clag_server.catalog.api_reembed import EmbedderSwitch
 from clag_server.memory.cluster_editing import ClusterEditing
 from clag_server.memory.cluster_views import views
+from clag_server.memory.competence import Competence
 from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConfig
 from clag_server.memory.counters import Outcome
 from clag_server.memory.editing import Editor
@@ -73,6 +74,7 @@ class MemorySystem:
         self._now_ns = now_ns
         self._hub = ProgressHub()
         self._cache = EpisodeCache(catalog, max_memories=retrieve.cache_vectors)
+        self.competence = Competence(organize.trust)
         self._registry = NamespaceRegistry(
             catalog=catalog,
             index=index,
@@ -80,6 +82,7 @@ class MemorySystem:
             ingest=ingest,
             organize=organize,
             hub=self._hub,
+            competence=self.competence,
             now_ns=now_ns,
         )
         self._cluster_edits = ClusterEditing(self._registry, catalog=catalog, now_ns=now_ns)
