@@ -1,8 +1,8 @@
 """How the geometry and the SLM are weighed into one score a candidate: z(cosine) + weight x z(channel).
 
 Routing, selection and the competence probe use the same function, so a weight means the same everywhere. Channel
-scores are sums of log-probabilities and cosines lie between -1 and 1: only their standing within one decision can be
-compared, which is what a z-score is.
+scores are sums of log-probabilities and cosines lie between -1 and 1: only their standing within one decision can
+be compared, which is what a z-score is.
 """
 
 from __future__ import annotations
