@@ -1,8 +1,8 @@
-"""What a catalog promises to those who edit clusters by hand or by re-organization."""
+"""What a catalog promises to those who edit clusters: by hand, by re-organization, by an SLM's late vote."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,3 +44,9 @@ class ClusterEdits(Protocol):
         self, ns: int, memory_ids: Sequence[str], *, embeddings: bool = False
     ) -> Sequence[Memory]:
         """Return those that exist, in the order asked."""
+
+    async def undecided_episodes(self, ns: int, *, after: int, limit: int) -> Sequence[int]:
+        """Return episodes above `after` that have members whose routing awaits the SLM, ascending."""
+
+    async def undecided_namespaces(self) -> Collection[int]:
+        """Return the namespaces that have such episodes."""

@@ -121,7 +121,7 @@ def mapped_routing(routing: RoutingDecision | None, numbers: ImportBook) -> Rout
         if (number := numbers.get(CLUSTER, f"c{candidate.cluster}")) is not None
     )
     vote = None if routing.vote is None else numbers.get(CLUSTER, f"c{routing.vote}")
-    return replace(routing, candidates=candidates, vote=vote, provisional=False)
+    return replace(routing, candidates=candidates, vote=vote, provisional=False, awaits_slm=False)
 
 
 def _without_itself(memory: Memory) -> Memory:

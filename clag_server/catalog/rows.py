@@ -123,6 +123,7 @@ def routing_to_json(routing: RoutingDecision) -> str:
             "founded": routing.founded,
             "fallback": int(routing.fallback),
             "slm_weight": routing.slm_weight,
+            "awaits_slm": routing.awaits_slm,
         }
     )
 
@@ -142,6 +143,7 @@ def routing_from_json(text: str | None) -> RoutingDecision | None:
         founded=values["founded"],
         fallback=FallbackCause(values["fallback"]),
         slm_weight=values["slm_weight"],
+        awaits_slm=values.get("awaits_slm", False),  # schema 0003 knew no such decisions
     )
 
 

@@ -22,6 +22,9 @@ UNFINISHED_SQL = "state <> 4"
 4 is `MemoryState.EVOLVED`.
 """
 
+UNDECIDED_SQL = "json_extract(routing, '$.awaits_slm')"
+"""Term of the partial index over memories whose routing awaits the SLM; repeat it literally, as `UNFINISHED_SQL`."""
+
 
 class ChangeKind(enum.IntEnum):
     """What a row of the change log says. MEMORY kinds carry a memory's key, CLUSTER kinds a cluster's number."""
@@ -138,6 +141,7 @@ memories = sa.Table(
         "memories_placement", "ns", "placement_id", unique=True, sqlite_where=sa.text("placement_id IS NOT NULL")
     ),
     sa.Index("memories_expiry", "ns", "expire_time_ns", sqlite_where=sa.text("expire_time_ns IS NOT NULL")),
+    sa.Index("memories_undecided", "ns", "episode", sqlite_where=sa.text(UNDECIDED_SQL)),
     sa.Index("memories_superseded", "ns", "superseded_by", sqlite_where=sa.text("superseded_by <> ''")),
 )
 """A placed memory has an episode, a cluster, a placement id and an embedding; another has none of the first three.

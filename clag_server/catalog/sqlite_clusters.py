@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
 from clag_server.catalog import cluster_log, plans, reads
 from clag_server.catalog.api_clusters import EditAnswer
 from clag_server.catalog.rows import to_json
-from clag_server.catalog.schema import memories, memory_history
+from clag_server.catalog.schema import UNDECIDED_SQL, memories, memory_history
 from clag_server.catalog.sqlite_base import SqliteBase
 from clag_server.catalog.transaction import WriteTx, compile_insert
 from clag_server.types.change import HistoryCause
@@ -43,6 +43,22 @@ class SqliteClusters(SqliteBase):
     ) -> Sequence[Memory]:
         """Return memories by their ids."""
         return await self._read(lambda c: _by_ids(c, ns, memory_ids, embeddings=embeddings))
+
+    async def undecided_episodes(self, ns: int, *, after: int, limit: int) -> Sequence[int]:
+        """Return episodes that await the SLM."""
+        statement = (
+            sa.select(memories.c.episode)
+            .where(sa.text(UNDECIDED_SQL), memories.c.ns == ns, memories.c.episode > after)
+            .distinct()
+            .order_by(memories.c.episode)
+            .limit(limit)
+        )
+        return await self._read(lambda c: c.scalars(statement).all())
+
+    async def undecided_namespaces(self) -> Collection[int]:
+        """Return the namespaces with such episodes."""
+        statement = sa.select(memories.c.ns).where(sa.text(UNDECIDED_SQL)).distinct()
+        return await self._read(lambda c: c.scalars(statement).all())
 
 
 def _edit(tx: WriteTx, ns: int, plan: PlacementPlan, answer: EditAnswer | None, *, now_ns: int) -> int:

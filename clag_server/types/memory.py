@@ -116,9 +116,9 @@ class RoutingDecision:
     """Why a memory is in its cluster: candidates best first, who decided, the SLM's own vote, and the reason.
 
     `vote` is the cluster the SLM scored highest (None when it did not vote); it is recorded even where vectors
-    decide. `provisional` decisions were taken from the first vectors of a still open episode. `founded` says that
-    no candidate was near enough. `fallback` is why the vote is missing or did not count; `slm_weight` is the
-    weight it had in `combined`.
+    decide. `provisional` decisions were taken from the first vectors of a still open episode, or await the SLM.
+    `founded` says that no candidate was near enough. `fallback` is why the vote is missing or did not count;
+    `slm_weight` is the weight it had in `combined`. `awaits_slm` says that the SLM is still to be asked.
     """
 
     decided_by: DecidedBy
@@ -130,6 +130,7 @@ class RoutingDecision:
     founded: bool = False
     fallback: FallbackCause = FallbackCause.NONE
     slm_weight: float = 0.0
+    awaits_slm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
