@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clag_server.types.competence import TrustPolicy
+from clag_server.types.routing import Strategy, UnitSetting
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +54,47 @@ class OrganizeConfig:
             common, joins it; else a cluster is born. Lower gives fewer, larger clusters.
         cluster_center_prior: Episodes of nothing averaged into what all have in common; above 0.
         cluster_max: Memories above which a cluster splits in two (the paper's bound).
-        candidates: Clusters, nearest first, that the SLM weighs.
+        strategy: Who decides where memories go: "agentic" (vectors, and the SLM as far as it is trusted), "cosine"
+            (vectors alone), "kmeans" and "global" (to compare with).
+        routing_unit: What a decision is about where a namespace does not say: "episode" or "memory".
+        candidates: Clusters, nearest first, that are weighed; at most 15.
+        pull_cosine: An episode that founded a cluster may be taken by the SLM to one at least so near, below
+            `cluster_cosine`; at or above that, it never is.
+        vote_batch: Episodes that the SLM is asked about at once.
+        cold_start: With strategy "kmeans", memories that are gathered before they are parted,
+        cold_clusters: ... into so many clusters.
         trust: Who says how far the SLM is trusted: "probe" (the competence probe), "full" (every skill, for
             measurements), "none".
         annotate: Who writes context, keywords and tags: "terms" (deterministic, from the most distinctive terms)
             or "slm" (falls back to terms for unusable answers). Small models repeat themselves and leak words of
             the prompt, so the default asks no SLM.
-        vote: Whether the SLM's channel score is computed and recorded when an episode is routed.
         evolve_batch: Memories evolved in one round.
         link_neighbours: Nearest members of the cluster that a new memory may link to.
         link_cosine: Least cosine of a SIMILAR link.
         duplicate_cosine: Least cosine of a DUPLICATE link (with equal words).
         max_links: Links kept on one memory.
+        reorganize_auto: Whether re-organization starts by itself in namespaces that do not say so themselves.
+        reorganize_check_s: How often open namespaces are looked at for a reason to start, in seconds.
+        reorganize_least: Fewest new memories since the last one for any reason to count.
+        reorganize_memories: Starts after so many new memories; 0: never for that.
+        reorganize_rounds: Starts after so many new episodes; 0: never for that.
+        reorganize_growth: Starts when the clusters have grown by this share; 0: never for that.
+        reorganize_every_s: Starts so long after the last, in seconds, if something is new; 0: never for that.
+        reorganize_on_scene: Whether a client's scene switch starts one.
+        reorganize_sample: Most memories that the SLM is shown for one plan; 50 at least are sampled.
+        reorganize_prompt_tokens: Longest prompt that asks for a plan, in tokens. A model with a longer context sees
+            more clusters at once with more.
+        reorganize_merge_gap: Clusters merge when their episodes are at most this much nearer to their own cluster
+            than to the other (difference of cosines). Higher merges more.
+        reorganize_split_margin: A cluster splits where the episodes of each half are at least this much nearer to
+            their half than to the other, and the halves would not have joined (`cluster_cosine`). Lower splits more.
+        reorganize_move_margin: An episode moves when another cluster is at least this much nearer than its own.
+        reorganize_tolerance: How far a plan may lower the mean margin of episodes (own cluster's cosine less that
+            of the nearest other) before it is rolled back.
+        reorganize_contradictions: Share of the checked assignments that may speak against a plan.
+        archive_after_days: Clusters without a new member or access for so many days are archived where a namespace
+            does not say otherwise; 0: never.
+        archive_check_s: How often idle clusters are looked for, in seconds.
     """
 
     episode_max: int = 20
@@ -74,15 +104,37 @@ class OrganizeConfig:
     cluster_center_prior: float = 1.0
     episode_center_prior: float = 50.0
     cluster_max: int = 300
+    strategy: Strategy = Strategy.AGENTIC
+    routing_unit: UnitSetting = UnitSetting.EPISODE
     candidates: int = 5
+    pull_cosine: float = 0.10
+    vote_batch: int = 16
+    cold_start: int = 100
+    cold_clusters: int = 3
     trust: TrustPolicy = TrustPolicy.PROBE
     annotate: str = "terms"
-    vote: bool = True
     evolve_batch: int = 64
     link_neighbours: int = 5
     link_cosine: float = 0.55
     duplicate_cosine: float = 0.97
     max_links: int = 16
+    reorganize_auto: bool = False
+    reorganize_check_s: float = 30.0
+    reorganize_least: int = 20
+    reorganize_memories: int = 500
+    reorganize_rounds: int = 0
+    reorganize_growth: float = 0.5
+    reorganize_every_s: float = 0.0
+    reorganize_on_scene: bool = True
+    reorganize_sample: int = 150
+    reorganize_prompt_tokens: int = 1500
+    reorganize_merge_gap: float = 0.05
+    reorganize_split_margin: float = 0.25
+    reorganize_move_margin: float = 0.15
+    reorganize_tolerance: float = 0.02
+    reorganize_contradictions: float = 0.34
+    archive_after_days: float = 0.0
+    archive_check_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +161,8 @@ class RetrieveConfig:
         cluster_limit: Clusters listed in the trace, selected ones always.
         max_wait_s: Longest wait for `at_least_as_fresh` where the call has no deadline.
         cache_vectors: Vectors of recently used episodes kept in memory (memories).
+        archived_cosine: An archived cluster takes part in a question that is at least this near to its centroid,
+            seen from what all episodes have in common, and not nearer to an active one. 1: never.
     """
 
     dense_weight: float = 0.5
@@ -129,3 +183,4 @@ class RetrieveConfig:
     cluster_limit: int = 32
     max_wait_s: float = 10.0
     cache_vectors: int = 50_000
+    archived_cosine: float = 0.5
