@@ -289,6 +289,10 @@ class Settings(_Section):
     def _ranges(self) -> Self:
         if self.organize.annotate not in ("terms", "slm"):
             raise ValueError(f'organize.annotate is "{self.organize.annotate}"; it must be "terms" or "slm"')
+        for key, least, most in (("candidates", 1, 15), ("vote_batch", 1, 256), ("cold_clusters", 1, 64)):
+            number = getattr(self.organize, key)
+            if not least <= number <= most:
+                raise ValueError(f"organize.{key} is {number}; it must be {least} to {most}")
         for name in ("ingest", "organize", "retrieve"):
             for key, value in flatten(self.model_dump(include={name})).items():
                 if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:

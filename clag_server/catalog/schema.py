@@ -23,7 +23,7 @@ UNFINISHED_SQL = "state <> 4"
 """
 
 UNDECIDED_SQL = "json_extract(routing, '$.awaits_slm')"
-"""Term of the partial index over memories whose routing awaits the SLM; repeat it literally, as `UNFINISHED_SQL`."""
+"""Term of the partial index over memories whose routing awaits the SLM; repeated literally, as `UNFINISHED_SQL`."""
 
 
 class ChangeKind(enum.IntEnum):

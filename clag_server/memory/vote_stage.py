@@ -31,7 +31,7 @@ class VoteStage:
 
     def add(self, routed: Sequence[Move]) -> None:
         """Queue routed episodes; the oldest are dropped when ten thousand wait (they keep the vectors' choice)."""
-        if self._slm is not None and self._state.organize.vote:
+        if self._slm is not None:
             self._waiting.extend(move for move in routed if len(move.routing.candidates) > 1)
 
     @property
