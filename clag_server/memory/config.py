@@ -87,7 +87,7 @@ class OrganizeConfig:
         reorganize_merge_gap: Clusters merge when their episodes are at most this much nearer to their own cluster
             than to the other (difference of cosines). Higher merges more.
         reorganize_split_margin: A cluster splits where the episodes of each half are at least this much nearer to
-            their half than to the other, and the halves would not have joined (`cluster_cosine`). Lower splits more.
+            their half than to the other, and the halves would not have joined (`cluster_cosine`). Lower: more.
         reorganize_move_margin: An episode moves when another cluster is at least this much nearer than its own.
         reorganize_tolerance: How far a plan may lower the mean margin of episodes (own cluster's cosine less that
             of the nearest other) before it is rolled back.
