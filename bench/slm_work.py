@@ -50,7 +50,7 @@ def options() -> list[ChoiceOption]:
 
 
 def annotation_prompts(texts: list[str]) -> list[str]:
-    return [prompts.annotation_prompt(text, "robot", _TOPICS[i % len(_TOPICS)][0]) for i, text in enumerate(texts)]
+    return [prompts.annotation_prompt(text, "robot") for text in texts]
 
 
 def released_choice(text: str) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clag_server.catalog.api import Evolution
-from clag_server.memory.annotate import Annotation, annotate_by_slm, annotate_by_terms
+from clag_server.memory.annotate import Annotation, annotate_by_terms
 from clag_server.memory.counters import Outcome
+from clag_server.memory.evolution_answers import Asked, ask_evolution
 from clag_server.memory.lexical import tokens
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.progress import KeyProgress, ProgressHub
@@ -121,14 +122,11 @@ class EvolveStage:
                 key: Annotation(a.context, a.keywords, a.tags, a.source, FallbackCause.DISABLED)
                 for key, a in by_terms.items()
             }
-        answers = await asyncio.gather(
-            *(annotate_by_slm(self._slm, m, self._topic(m), by_terms[m.key]) for m in memories)
-        )
-        return {memory.key: answer for memory, answer in zip(memories, answers, strict=True)}
-
-    def _topic(self, memory: Memory) -> str:
-        cluster = self._state.map.clusters.get(memory.cluster or 0)
-        return cluster.title if cluster is not None else ""
+        answers = await asyncio.gather(*(ask_evolution(self._slm, Asked(m.text, m.speaker)) for m in memories))
+        return {
+            memory.key: answer.annotation or replace(by_terms[memory.key], fallback=answer.fallback)
+            for memory, answer in zip(memories, answers, strict=True)
+        }
 
     async def _commit(
         self,
