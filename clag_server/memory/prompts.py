@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -51,12 +52,12 @@ _EXAMPLES: Final = (
             "context": "Teapot cracked in the kiln",
             "keywords": ["celadon", "teapot"],
             "tags": ["pottery"],
-            "links": [{"n": 1, "kind": "follows", "why": "fired after glazing"}],
+            "links": [{"n": 1, "kind": "follows", "why": "glazing, then the kiln"}],
             "updates": [],
         },
     ),
     (
-        {"1": "Die Fagottprobe ist am Montag", "new": "Die Fagottprobe ist jetzt am Dienstag"},
+        {"1": "Fagottprobe: Montag", "new": "Fagottprobe: Dienstag"},
         {
             "context": "Fagottprobe verlegt",
             "keywords": ["Fagottprobe"],
@@ -66,10 +67,13 @@ _EXAMPLES: Final = (
         },
     ),
     (
-        {"1": "La orquídea necesita sombra", "new": "盆栽の松に針金をかけた"},
+        {"1": "Orquídea en la sombra", "new": "盆栽の松に針金をかけた"},
         {"context": "松の盆栽の手入れ", "keywords": ["盆栽", "針金"], "tags": ["園芸"], "links": [], "updates": []},
     ),
 )
+
+
+_HAN_PAIR: Final = re.compile(r"[\u4e00-\u9fff]{2}")
 
 
 def evolution_prompt(text: str, speaker: str = "", neighbours: Sequence[str] = ()) -> str:
@@ -116,8 +120,12 @@ def answer_tokens(neighbours: int) -> int:
 
 @functools.cache
 def example_words() -> frozenset[str]:
-    """Return the index tokens of the examples: in an answer, and not in what was asked about, they leaked."""
-    return frozenset(token for asked, answer in _EXAMPLES for token in tokens(_words_of(asked) + _words_of(answer)))
+    """Return the index tokens of the examples: in an answer, and not in what was asked about, they leaked.
+
+    Lone characters and runs of Kana are left out: they are grammar, and in every Japanese text.
+    """
+    words = (token for asked, answer in _EXAMPLES for token in tokens(_words_of(asked) + _words_of(answer)))
+    return frozenset(word for word in words if len(word) > 2 or _HAN_PAIR.fullmatch(word))
 
 
 @functools.cache
@@ -131,9 +139,17 @@ def spoken(text: str, speaker: str) -> str:
     return f"{speaker}: {text}" if speaker else text
 
 
-def cluster_head(title: str, summary: str, tags: Sequence[str], examples: Sequence[str]) -> str:
-    """Return the text that a memory of this cluster is likely to follow: the head of the channel score."""
-    lines = [f"Topic: {one_line(title, 120)}"]
+def cluster_head(
+    title: str, summary: str, tags: Sequence[str], examples: Sequence[str], *, purpose: str = ""
+) -> str:
+    """Return the text that a memory of this cluster is likely to follow: the head of the channel score.
+
+    Examples are notes as `routing_note` writes them. `purpose` is what the agent is for: notes that serve one use
+    belong together, whatever their words. A cluster without a title yet speaks by its examples.
+    """
+    lines = [f"The agent: {one_line(purpose, 240)}"] if purpose else []
+    if title:
+        lines.append(f"Topic: {one_line(title, 120)}")
     if tags:
         lines.append(f"Tags: {', '.join(one_line(tag, 40) for tag in tags)}")
     if summary:
@@ -141,6 +157,18 @@ def cluster_head(title: str, summary: str, tags: Sequence[str], examples: Sequen
     lines.extend(f"A note about this topic: {one_line(example, 240)}" for example in examples)
     lines.append("A note about this topic:")
     return "\n".join(lines)
+
+
+def routing_note(text: str, *, kind: str = "", task: str = "") -> str:
+    """Return a memory as it is shown when clusters are weighed: what sort it is, what the agent was doing, the text.
+
+    Args:
+        text: The memory.
+        kind: What sort of experience it is, in a word; "" for none.
+        task: What the agent was doing; "" for nothing said.
+    """
+    about = ", ".join(part for part in (kind, f"task {one_line(task, 80)}" if task else "") if part)
+    return f"[{about}] {one_line(text, 1000)}" if about else one_line(text, 1000)
 
 
 def one_line(text: str, characters: int) -> str:
