@@ -121,7 +121,7 @@ def test_a_link_of_no_known_kind_is_dropped(kind: object) -> None:
 
 
 def test_a_link_that_quotes_the_examples_is_dropped() -> None:
-    assert read(WHOLE | {"links": [{"n": 1, "kind": "follows", "why": "fired after glazing"}]}).links == ()
+    assert read(WHOLE | {"links": [{"n": 1, "kind": "follows", "why": "glazing, then the kiln"}]}).links == ()
 
 
 def test_a_reason_that_says_nothing_becomes_a_plain_one() -> None:
