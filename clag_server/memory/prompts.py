@@ -160,7 +160,7 @@ def cluster_head(
 
 
 def routing_note(text: str, *, kind: str = "", task: str = "") -> str:
-    """Return a memory as it is shown when clusters are weighed: what sort it is, what the agent was doing, the text.
+    """Return a memory as it is shown when clusters are weighed: its sort, what the agent was doing, its text.
 
     Args:
         text: The memory.
