@@ -4,14 +4,16 @@ A script is a JSON file that is read again before every call, so that a test cha
 server by rewriting it:
 
     {"embed": "ok" | "short" | "nan" | "unavailable" | "hang" | "refuse",
-     "choose": "overlap" | "first" | "last" | "nan" | "short" | "unavailable" | "hang" | "refuse",
-     "generate": ["text", ...] | "unavailable" | "hang" | "refuse",
+     "choose": "overlap" | "first" | "last" | "random" | "nan" | "short" | "unavailable" | "hang" | "refuse",
+     "generate": ["text", ...] | "random" | "unavailable" | "hang" | "refuse",
+     "seed": 0,
      "finished": true,
      "poison": "a text that makes every call it is in fail as unavailable",
      "unwanted": "a text that makes every call it is in be refused",
      "record": "path of a JSON Lines file that gets every prompt"}
 
-`generate` answers take turns from the first; the last one repeats. Every key may be left out.
+`generate` answers take turns from the first; the last one repeats. "random" draws from `seed` and from what is
+asked: a model of the right form that knows nothing. Every key may be left out.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ __all__ = ["Call", "Script", "ScriptError", "ScriptFile"]
 
 _MISBEHAVIOURS = ("unavailable", "hang", "refuse")
 _EMBED = ("ok", "short", "nan", *_MISBEHAVIOURS)
-_CHOOSE = ("overlap", "first", "last", "nan", "short", *_MISBEHAVIOURS)
+_CHOOSE = ("overlap", "first", "last", "random", "nan", "short", *_MISBEHAVIOURS)
+_GENERATE = ("random", *_MISBEHAVIOURS)
 
 
 class ScriptError(ValueError):
@@ -55,6 +58,7 @@ class Script:
     embed: str = "ok"
     choose: str | Callable[[str, Sequence[ChoiceOption]], Sequence[float]] = "overlap"
     generate: str | Sequence[str] | Callable[[str], str] = ("",)
+    seed: int = 0
     finished: bool = True
     poison: str = ""
     unwanted: str = ""
@@ -113,7 +117,7 @@ def _parse(text: str, path: Path) -> Script:
         values = json.loads(text)
     except ValueError as error:
         raise ScriptError(f"{path} is not JSON: {error}") from error
-    known = {"embed", "choose", "generate", "finished", "poison", "unwanted", "record"}
+    known = {"embed", "choose", "generate", "seed", "finished", "poison", "unwanted", "record"}
     if not isinstance(values, dict) or not set(values) <= known:
         raise ScriptError(f"{path}: a script is an object with keys of {', '.join(sorted(known))}")
     embed, choose = values.get("embed", "ok"), values.get("choose", "overlap")
@@ -125,13 +129,14 @@ def _parse(text: str, path: Path) -> Script:
     if isinstance(generate, list):
         if not generate or not all(isinstance(one, str) for one in generate):
             raise ScriptError(f"{path}: generate is a list of at least one text")
-    elif generate not in _MISBEHAVIOURS:
-        raise ScriptError(f"{path}: generate is a list of texts or one of {', '.join(_MISBEHAVIOURS)}")
+    elif generate not in _GENERATE:
+        raise ScriptError(f"{path}: generate is a list of texts or one of {', '.join(_GENERATE)}")
     record = values.get("record")
     return Script(
         embed=embed,
         choose=choose,
         generate=generate,
+        seed=int(values.get("seed", 0)),
         finished=bool(values.get("finished", True)),
         poison=str(values.get("poison", "")),
         unwanted=str(values.get("unwanted", "")),

@@ -32,6 +32,7 @@ from clag_server.models.api import (
 )
 from clag_server.models.schema import parse
 from clag_server.models.script import Call, Script, ScriptError, ScriptFile
+from clag_server.models.scripted_random import random_answer, random_scores
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -134,7 +135,10 @@ class ScriptedSlm:
         script = self._script()
         script.note(Call("choose", text, tuple(options), priority))
         await _misbehave(script.choose, deadline_s)
-        scores = tuple(_scores(script.choose, text, options))
+        if script.choose == "random":
+            scores = tuple(random_scores(text, options, seed=script.seed))
+        else:
+            scores = tuple(_scores(script.choose, text, options))
         if len(scores) != len(options) or not all(map(math.isfinite, scores)):
             raise WrongShapeError(f"{len(options)} finite scores", str(scores))
         return ChoiceResult(scores, Usage(tokens_in=len(text.split())))
@@ -156,7 +160,9 @@ class ScriptedSlm:
         script.note(Call("generate", prompt, (), priority))
         answers = script.generate
         await _misbehave(answers, deadline_s)
-        if callable(answers):
+        if answers == "random":
+            text = random_answer(prompt, schema, seed=script.seed)
+        elif callable(answers):
             text = answers(prompt)
         elif isinstance(answers, str):
             text = answers

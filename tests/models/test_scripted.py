@@ -15,6 +15,7 @@ from clag_server.models.api import (
     Priority,
     WrongShapeError,
 )
+from clag_server.models.schema import ListOf, Object, OneOf, Text, Whole
 from clag_server.models.scripted import Script, ScriptedEmbedder, ScriptedSlm, ScriptError, from_file
 
 NOW = Priority.INTERACTIVE
@@ -71,3 +72,32 @@ def test_a_script_with_a_fault_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "script.json").write_text(text)
     with pytest.raises(ScriptError, match=r"script\.json"):
         from_file(tmp_path / "script.json")
+
+
+async def test_a_random_model_answers_in_the_right_form_without_knowing_anything() -> None:
+    tags = ListOf(Text(2, 9), 1, 3)
+    wanted = Object(
+        (("n", Whole(1, 3)), ("kind", OneOf(("causes", "similar"))), ("why", Text(3, 12)), ("tags", tags))
+    )
+    slm = ScriptedSlm(lambda: Script(choose="random", generate="random"))
+    numbers, firsts = set(), 0
+    for i in range(60):
+        # An answer that is not a value of the schema would be an error here.
+        answer = await slm.generate(f"note {i}: the dock", schema=wanted, max_tokens=99, priority=NOW)
+        assert isinstance(answer.value, dict)
+        numbers.add(answer.value["n"])
+        scores = (await slm.choose(f"note {i}", OPTIONS, priority=NOW)).scores
+        firsts += scores[0] > scores[1]
+    assert numbers == {1, 2, 3}
+    assert 15 < firsts < 45
+
+
+async def test_what_a_random_model_says_depends_on_the_question_and_the_seed_alone() -> None:
+    async def said(seed: int, text: str) -> tuple[object, ...]:
+        slm = ScriptedSlm(lambda: Script(choose="random", generate="random", seed=seed))
+        scores = (await slm.choose(text, OPTIONS, priority=NOW)).scores
+        return (*scores, (await slm.generate(text, max_tokens=99, priority=NOW)).text)
+
+    assert await said(1, "the dock moved") == await said(1, "the dock moved")
+    assert await said(1, "the dock moved") != await said(2, "the dock moved")
+    assert await said(1, "the dock moved") != await said(1, "the gate moved")
