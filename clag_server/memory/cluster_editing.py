@@ -7,7 +7,7 @@ and then the mirror reads again what the transaction touched.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -15,9 +15,9 @@ from clag_server.catalog.api import Catalog
 from clag_server.catalog.api_clusters import EditAnswer
 from clag_server.memory.cluster_service import Edited, EditOptions, MemoryGroup, ProfileChange
 from clag_server.memory.cluster_views import cluster_etag, views
+from clag_server.memory.edit_commit import commit_draft
 from clag_server.memory.edit_draft import EditDraft
 from clag_server.memory.edit_steps import group_notes, part_by_likeness, written
-from clag_server.memory.finished import finished
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.registry import NamespaceRegistry
 from clag_server.types.cluster import Cluster, ClusterEvent, ClusterHistoryEntry, ClusterNote, ClusterState
@@ -253,24 +253,15 @@ class _Edit:
         if options.preview:
             clusters = [draft.cluster(number) for number in shown]
             return Edited(await views(self._catalog, state, clusters), draft.moved, 0)
-        plan, numbers = draft.plan(*state.map.next_numbers)
+
+        def answer(numbers: Mapping[int, int]) -> EditAnswer | None:
+            if not options.request_id:
+                return None
+            body = {"clusters": [numbers.get(number, number) for number in shown], "moved": draft.moved}
+            return EditAnswer(options.request_id, options.digest, json.dumps(body))
+
+        revision, numbers = await commit_draft(state, self._catalog, draft, answer)
         real = [numbers.get(number, number) for number in shown]
-        answer = None
-        if options.request_id:
-            body = {"clusters": real, "moved": draft.moved}
-            answer = EditAnswer(options.request_id, options.digest, json.dumps(body))
-        try:
-            revision = await finished(
-                self._catalog.edit_clusters(state.ns, plan, answer=answer, now_ns=draft.now_ns)
-            )
-        except BaseException:
-            await state.reload()  # it may be committed: the caller went away meanwhile
-            raise
-        touched_clusters, touched_episodes = draft.touched()
-        await state.mirror(
-            clusters=touched_clusters | set(numbers.values()),
-            episodes=touched_episodes | {episode.episode for episode in plan.episodes},
-        )
         answered = [state.map.clusters[number] for number in real if number in state.map.clusters]
         return Edited(await views(self._catalog, state, answered), draft.moved, revision)
 
