@@ -209,6 +209,9 @@ class IndexFeed(Protocol):
     async def current_placements(self, ns: int, *, after: int, limit: int) -> Sequence[IndexOp]:
         """Page through all current placements as PUTs, by placement id (`seq` = `placement_id`): for rebuilds."""
 
+    async def placements_in(self, ns: int, clusters: Sequence[int]) -> Sequence[IndexOp]:
+        """Return all current placements of some clusters as PUTs, in any order: for searches without the index."""
+
     async def index_head(self, ns: int) -> IndexHead:
         """Return the newest op, and the number and digest of the placements at that moment; zeros without any."""
 

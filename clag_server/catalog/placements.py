@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
 from clag_server.catalog.api import IndexHead, IndexOp
+from clag_server.catalog.connections import driver_of
 from clag_server.catalog.rows import vector_from_blob
 from clag_server.catalog.schema import failures, index_ops, memories, namespaces
 from clag_server.catalog.transaction import WriteTx, compile_insert
 from clag_server.types.digest import add, placements_digest, subtract
 
 _INSERT_OP = compile_insert(index_ops)
+
+_CLUSTERS_A_READ: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,32 @@ def current_placements(connection: sa.Connection, ns: int, *, after: int, limit:
         )
         for row in rows
     ]
+
+
+def placements_in(connection: sa.Connection, ns: int, numbers: Sequence[int]) -> Sequence[IndexOp]:
+    """Return the current placements of some clusters, as PUTs."""
+    found: list[IndexOp] = []
+    driver = driver_of(connection)
+    for start in range(0, len(numbers), _CLUSTERS_A_READ):
+        some = numbers[start : start + _CLUSTERS_A_READ]
+        marks = ", ".join("?" * len(some))
+        # Plain SQL on the driver: a question reads thousands of these rows while the index loads.
+        sql = (
+            "SELECT placement_id, cluster, event_time_ns, embedding FROM memories INDEXED BY memories_cluster"  # noqa: S608
+            f" WHERE ns = ? AND cluster IS NOT NULL AND cluster IN ({marks}) AND placement_id IS NOT NULL"
+        )
+        found.extend(
+            IndexOp(
+                seq=placement_id,
+                put=True,
+                placement_id=placement_id,
+                cluster=cluster,
+                event_time_ns=event_time_ns,
+                vector=vector_from_blob(embedding),
+            )
+            for placement_id, cluster, event_time_ns, embedding in driver.execute(sql, (ns, *some))
+        )
+    return found
 
 
 def index_head(connection: sa.Connection, ns: int) -> IndexHead:

@@ -211,6 +211,10 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
         """Return a page of current placements."""
         return await self._read(lambda c: placements.current_placements(c, ns, after=after, limit=limit))
 
+    async def placements_in(self, ns: int, clusters: Sequence[int]) -> Sequence[IndexOp]:
+        """Return the current placements of some clusters."""
+        return await self._read(lambda c: placements.placements_in(c, ns, clusters))
+
     async def index_head(self, ns: int) -> IndexHead:
         """Return the outbox's newest step, and the number and digest of placements."""
         return await self._read(lambda c: placements.index_head(c, ns))

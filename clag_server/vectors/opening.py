@@ -17,7 +17,12 @@ __all__ = ["catch_up", "rebuild", "why_not_usable"]
 
 
 async def why_not_usable(
-    backend: MilvusBackend, session: Session, outbox: Outbox, record: IndexRecord | None, dim: int
+    backend: MilvusBackend,
+    session: Session,
+    outbox: Outbox,
+    record: IndexRecord | None,
+    dim: int,
+    settings: IndexSettings,
 ) -> str:
     """Return why the collection needs a rebuild, empty when it can be used; it is loaded then.
 
@@ -31,6 +36,8 @@ async def why_not_usable(
         return "the last rebuild or write did not finish"
     if record.dim != dim:
         return f"the vectors have {dim} dimensions, the collection {record.dim}"
+    if record.shared and record.buckets != settings.shared_partitions:
+        return f"clusters share {settings.shared_partitions} partitions, in the collection {record.buckets}"
     head = await outbox.feed.index_head(outbox.ns)
     if record.applied_seq > head.seq:
         return "the catalog is older than the collection"

@@ -15,6 +15,8 @@ from pathlib import Path
 __all__ = ["IndexRecord", "RecordFile", "recorded_namespaces"]
 
 _FORMAT = 2
+_FORMER_BUCKETS = 64
+"""Of records that do not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class IndexRecord:
 
     `applied_seq`: the newest outbox op that is durable in it. `digest`: that of the placements the catalog had as
     of that op (`types.digest`). `clean` is False while it is rebuilt or in doubt.
-    `shared`: clusters that live in shared partitions. `dropped`: the namespace is gone, the collection must go.
+    `shared`: clusters that live in shared partitions, of which there are `buckets`. `dropped`: the namespace is
+    gone, the collection must go.
     """
 
     dim: int
@@ -33,6 +36,7 @@ class IndexRecord:
     clean: bool
     shared: tuple[int, ...] = ()
     dropped: bool = False
+    buckets: int = 0
 
 
 class RecordFile:
@@ -58,6 +62,7 @@ class RecordFile:
                 clean=body["clean"] is True,
                 shared=tuple(int(cluster) for cluster in body["shared"]),
                 dropped=body["dropped"] is True,
+                buckets=int(body.get("buckets", _FORMER_BUCKETS)),
             )
         except (KeyError, TypeError, ValueError):
             return None

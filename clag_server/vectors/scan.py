@@ -1,9 +1,10 @@
 """Searching without the index: exact, over the catalog's current placements.
 
-Used while the index starts, is rebuilt, or is away. The first search reads all placements of the namespace from the
-catalog (about 1 s for 100,000); they are kept, so later searches read only what is new, which is found at the end:
-placement ids grow by commit order. Above `keep_rows` the rest is read again by every search. Rows that were moved
-or deleted since are stale hits, as the contract of a vector index allows.
+Used while the index starts, is rebuilt, or is away. A search of some clusters reads their placements and nothing
+else, so that it takes as long in a large namespace as in a small one. The first search of the whole namespace reads
+all of them (about 1 s for 100,000); they are kept, so later searches read only what is new, which is found at the
+end: placement ids grow by commit order. Above `keep_rows` the rest is read again by every search. Rows that were
+moved or deleted since are stale hits, as the contract of a vector index allows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ class _Page:
     """Some placements: aligned arrays of n rows; vectors (n, dim)."""
 
     ids: NDArray[np.int64]
-    clusters: NDArray[np.int64]
     vectors: Matrix
 
 
@@ -83,20 +83,22 @@ class CatalogScan:
         Raises:
             StorageFailed: The catalog cannot be read.
         """
+        if clusters is not None:
+            ops = await self._feed.placements_in(self._ns, sorted(set(clusters)))
+            return await self._backend.read(_search_ops, ops, query, limit)
         async with self._reading:
             complete = await self._keep_up()
             pages, after = tuple(self._pages), self._last
         if self._release_after:
             self.release()
-        chosen = None if clusters is None else np.asarray(sorted(set(clusters)), dtype=np.int64)
-        best = await self._backend.read(_search_pages, pages, chosen, query, limit)
+        best = await self._backend.read(_search_pages, pages, query, limit)
         while not complete:
             ops = await self._feed.current_placements(self._ns, after=after, limit=self._page_rows)
             if not ops:
                 break
             after = ops[-1].placement_id
             page = await self._backend.read(_page, ops)
-            found = await self._backend.read(_search_pages, (page,), chosen, query, limit)
+            found = await self._backend.read(_search_pages, (page,), query, limit)
             best = merge((best, found), limit)
         return best
 
@@ -123,7 +125,6 @@ def _page(ops: Sequence[IndexOp]) -> _Page:
     rows = [(op, op.vector) for op in ops if op.vector is not None]
     return _Page(
         np.asarray([op.placement_id for op, _ in rows], dtype=np.int64),
-        np.asarray([op.cluster for op, _ in rows], dtype=np.int64),
         np.stack([vector for _, vector in rows]),
     )
 
@@ -131,19 +132,13 @@ def _page(ops: Sequence[IndexOp]) -> _Page:
 def _joined(first: _Page, second: _Page) -> _Page:
     return _Page(
         np.concatenate((first.ids, second.ids)),
-        np.concatenate((first.clusters, second.clusters)),
         np.concatenate((first.vectors, second.vectors)),
     )
 
 
-def _search_pages(
-    pages: Sequence[_Page], clusters: NDArray[np.int64] | None, query: Vector, limit: int
-) -> list[VectorHit]:
-    lists = []
-    for page in pages:
-        if clusters is None:
-            lists.append(nearest(page.ids, page.vectors, query, limit))
-            continue
-        rows = np.flatnonzero(np.isin(page.clusters, clusters))
-        lists.append(nearest(page.ids[rows], page.vectors[rows], query, limit))
-    return merge(lists, limit)
+def _search_pages(pages: Sequence[_Page], query: Vector, limit: int) -> list[VectorHit]:
+    return merge([nearest(page.ids, page.vectors, query, limit) for page in pages], limit)
+
+
+def _search_ops(ops: Sequence[IndexOp], query: Vector, limit: int) -> list[VectorHit]:
+    return _search_pages((_page(ops),), query, limit) if ops else []

@@ -40,8 +40,8 @@ class IndexSettings:
     """Part of the time that reading may take, so that searches hardly notice it."""
     partitions: int = 1_000
     """Most partitions of a collection, the shared ones included (Milvus servers stop at 1,024 by default)."""
-    shared_partitions: int = 64
-    """Partitions that the clusters beyond the limit share by hash."""
+    shared_partitions: int = 500
+    """Partitions that the clusters beyond the limit share by hash; with few, a search reads many other rows."""
     read_timeout_s: float = 10.0
     """Longest search; a backend that needs longer counts as hung."""
     write_timeout_s: float = 120.0

@@ -179,7 +179,9 @@ class IndexWorker:
     async def _open(self, session: Session) -> tuple[CollectionWriter, bool]:
         """Bring the collection in step with the catalog; say whether it had to be rebuilt."""
         record = await self._backend.write(self._file.load)
-        reason = self._rebuild_reason or await why_not_usable(self._backend, session, self.outbox, record, self.dim)
+        reason = self._rebuild_reason or await why_not_usable(
+            self._backend, session, self.outbox, record, self.dim, self._settings
+        )
         usable = record or IndexRecord(dim=self.dim, stamp="", applied_seq=-1, digest=0, clean=False)
         writer = CollectionWriter(
             self.ns, self._feed, self._backend, session, self._settings, self._file, usable, self.layout

@@ -56,7 +56,11 @@ class CollectionWriter:
     async def start_over(self, dim: int, head: IndexHead) -> None:
         """Replace the collection by an empty one, to be filled as of `head`; unclean until `finish_over`."""
         self.record = IndexRecord(
-            dim=dim, stamp=secrets.token_hex(8), applied_seq=head.seq, digest=head.digest, clean=False
+            dim=dim,
+            stamp=secrets.token_hex(8),
+            applied_seq=head.seq,
+            digest=head.digest,
+            clean=False,
         )
         self.skipped.clear()
         self.layout.known.clear()
@@ -168,7 +172,8 @@ class CollectionWriter:
         self.layout.known.add(name)
 
     async def _save(self) -> None:
-        self.record = replace(self.record, shared=tuple(sorted(self.layout.shared)))
+        shared = tuple(sorted(self.layout.shared))
+        self.record = replace(self.record, shared=shared, buckets=self.layout.buckets)
         await self.backend.write(self.file.save, self.record)
 
     async def _write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -233,6 +233,18 @@ async def test_placements_are_paged_by_id(catalog: Catalog, ns: int) -> None:
     assert await catalog.keys_of_placements(ns, [max(ids) + 1]) == {}
 
 
+async def test_placements_of_some_clusters_are_those_of_no_other(catalog: Catalog, ns: int) -> None:
+    await support.organized(catalog, ns)
+    every = await catalog.current_placements(ns, after=0, limit=100)
+    for clusters in ([1], [2, 1], [77], []):
+        found = await catalog.placements_in(ns, clusters)
+        expected = {op.placement_id for op in every if op.cluster in clusters}
+        assert {op.placement_id for op in found} == expected
+        assert len(found) == len(expected)
+        assert all(op.put and op.vector is not None for op in found)
+    assert await catalog.placements_in(ns + 1, [1, 2]) == []
+
+
 async def test_a_number_of_a_removed_cluster_or_episode_is_never_the_next_one(reopen: Reopen) -> None:
     catalog = await reopen()
     namespace = await support.namespace(catalog)

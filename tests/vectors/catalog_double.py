@@ -122,6 +122,11 @@ class MemoryFeed:
             for row in rows
         ]
 
+    async def placements_in(self, ns: int, clusters: Sequence[int]) -> Sequence[IndexOp]:
+        wanted = set(clusters)
+        every = await self.current_placements(ns, after=0, limit=1_000_000)
+        return [op for op in every if op.cluster in wanted]
+
     async def index_head(self, ns: int) -> IndexHead:
         await asyncio.sleep(0)
         namespace = self._of(ns)

@@ -35,16 +35,32 @@ async def test_more_clusters_than_partitions_share_some_and_stay_apart_in_search
     assert await written_rows(again, 1) == 12
 
 
+async def test_a_collection_whose_clusters_share_partitions_in_another_way_is_rebuilt(
+    open_on_either: OpenIndex,
+) -> None:
+    feed = MemoryFeed()
+    placed = {cluster: feed.put(1, cluster, unit(cluster)) for cluster in range(12)}
+    for buckets in (2, 3):
+        index = await open_on_either(feed, IndexSettings(partitions=7, shared_partitions=buckets))
+        index.notify(1, DIM)
+        await settled(index, 1)
+        for cluster, placement_id in placed.items():
+            assert await found(index, 1, [cluster], unit(0)) == [placement_id]
+        shared = {name for name in await partitions(index, 1) if name.startswith("s")}
+        assert shared == {f"s{bucket}" for bucket in range(buckets)}
+        await index.stop()
+
+
 @pytest.mark.slow
 async def test_a_namespace_may_have_1100_clusters(open_index: OpenIndex) -> None:
-    """With the limits of every user: 935 clusters have partitions of their own, the others share 64."""
+    """With the limits of every user: 499 clusters have partitions of their own, the others share 500."""
     feed = MemoryFeed()
     index = await open_index(feed)
     placed = {cluster: feed.put(1, cluster, unit(cluster)) for cluster in range(1_100)}
     index.notify(1, DIM)
     await settled(index, 1)
     assert len(await partitions(index, 1)) == IndexSettings().partitions - 1
-    for cluster in (0, 934, 935, 1_099):
+    for cluster in (0, 498, 499, 999, 1_099):
         assert await found(index, 1, [cluster], unit(cluster)) == [placed[cluster]]
     assert (await found(index, 1, None, unit(1_050)))[0] == placed[1_050]
     # Between own and shared partitions in both directions, and out of each.

@@ -29,6 +29,7 @@ async def test_searches_are_right_while_the_index_process_starts(open_index: Ope
     index = await open_index(feed)
     index.notify(1, DIM)
     assert (await found(index, 1, [0], unit(4)))[0] == placed[4]
+    assert await found(index, 1, [5], unit(4)) == []
     late = feed.put(1, 1, unit(99))
     index.notify(1, DIM)
     assert (await found(index, 1, [1], unit(99)))[0] == late
