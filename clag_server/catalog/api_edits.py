@@ -5,7 +5,7 @@ Rules as in `catalog.api`: every write is one transaction, on disk when the meth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +15,7 @@ from clag_server.types.namespace import NamespaceSettings
 
 if TYPE_CHECKING:
     from clag_server.catalog.api import EmbedderPin, Namespace
+    from clag_server.catalog.api_clusters import EditAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class CatalogEdits(Protocol):
         lexical: str | None,
         etag: str,
         now_ns: int,
+        answer: Callable[[Updated], EditAnswer] | None = None,
     ) -> Updated:
         """Give the `fields` (names of NewMemory) of a memory the values they have in `after`, with history.
 
@@ -94,7 +96,8 @@ class CatalogEdits(Protocol):
         stays until the text changes, the server's until text, speaker or event time do; then it is that of `after`,
         as the server's, or none: do not pass the old one. Without an event time, the create time is the event time;
         without an expire time, the memory never expires. Values that are the old ones change nothing, not even the
-        revision. An empty etag matches any.
+        revision. An empty etag matches any. What `answer` makes of the outcome is kept for retries (`edit_answer`),
+        in the same transaction.
         Raises NotFound, EtagMismatch, InvalidField, NamespaceDeleted, ValueError for a field that cannot change.
         """
 

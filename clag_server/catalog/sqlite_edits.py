@@ -5,13 +5,15 @@ What each method promises is said in `api_edits` (and, for the older ones, in `a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from clag_server.catalog import delete, namespaces, purge, reads, updates
+from clag_server.catalog import cluster_log, delete, namespaces, purge, reads, updates
 from clag_server.catalog.api import EmbedderPin, Namespace
+from clag_server.catalog.api_clusters import EditAnswer
 from clag_server.catalog.api_edits import DeletedBatch, Updated
 from clag_server.catalog.sqlite_base import SqliteBase
+from clag_server.catalog.transaction import WriteTx
 from clag_server.types.errors import NotFound
 from clag_server.types.filters import Filter
 from clag_server.types.memory import NewMemory
@@ -80,13 +82,19 @@ class SqliteEdits(SqliteBase):
         lexical: str | None,
         etag: str,
         now_ns: int,
+        answer: Callable[[Updated], EditAnswer] | None = None,
     ) -> Updated:
-        """Update a memory."""
-        return await self._write(
-            lambda tx: updates.update(
+        """Update a memory, and keep the answer."""
+
+        def write(tx: WriteTx) -> Updated:
+            updated = updates.update(
                 tx, ns, memory_id, after, fields=fields, lexical=lexical, etag=etag, now_ns=now_ns
             )
-        )
+            if answer is not None:
+                cluster_log.save_answer(tx, ns, answer(updated), now_ns=now_ns)
+            return updated
+
+        return await self._write(write)
 
     async def count_matching(self, ns: int, where: Filter) -> tuple[int, int]:
         """Count memories that match."""

@@ -21,7 +21,6 @@ from clag_server.memory.index_text import lexical_text_of
 from clag_server.memory.pipeline import NamespacePipeline
 from clag_server.memory.progress import ProgressHub
 from clag_server.memory.registry import NamespaceRegistry
-from clag_server.types.cluster import PlacementPlan
 from clag_server.types.errors import EtagMismatch, FieldViolation, InvalidField
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AckLevel
@@ -247,7 +246,6 @@ class Editor:
                 )
                 if updated.replaced:
                     self._hub.restart(updated.memory.key)
-                await self._answer(state.ns, change, updated)
             pipeline.edited()
             return updated
         raise EtagMismatch(str((await self._catalog.memory(state.ns, memory_id)).revision))
@@ -269,6 +267,7 @@ class Editor:
             lexical=lexical if change.fields & _LEXICAL else None,
             etag=str(current.revision),
             now_ns=self._now_ns(),
+            answer=(lambda updated: _answer(change, updated)) if change.request_id else None,
         )
 
     async def _answered(self, ns: int, memory_id: str, change: MemoryChange) -> Updated | None:
@@ -283,13 +282,6 @@ class Editor:
         # Whoever retries wants what the first try wanted: to wait until the new words are found.
         waiting = answer["replaced"] and not memory.has_embedding and not memory.error
         return Updated(memory, answer["revision"], waiting, memory.episode, memory.cluster)
-
-    async def _answer(self, ns: int, change: MemoryChange, updated: Updated) -> None:
-        """Keep the answer for retries. A crash before it makes a retry set the same values once more: no harm."""
-        if change.request_id:
-            text = json.dumps({"revision": updated.revision, "replaced": updated.replaced})
-            answer = EditAnswer(change.request_id, change.digest, text)
-            await self._catalog.edit_clusters(ns, PlacementPlan(), answer=answer, now_ns=self._now_ns())
 
     async def _settle(
         self,
@@ -313,6 +305,12 @@ class Editor:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
+
+
+def _answer(change: MemoryChange, updated: Updated) -> EditAnswer:
+    """Return what a retry of the change is to be told."""
+    text = json.dumps({"revision": updated.revision, "replaced": updated.replaced})
+    return EditAnswer(change.request_id, change.digest, text)
 
 
 def _numbers(one: int | None) -> frozenset[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from clag_server.catalog.api import Catalog, Evolution
+from clag_server.catalog.api_clusters import EditAnswer
 from clag_server.catalog.api_edits import Updated
 from clag_server.types.change import HistoryCause
 from clag_server.types.cluster import PlacementPlan
@@ -351,3 +352,26 @@ async def test_the_id_of_a_memory_never_changes(catalog: Catalog, ns: int) -> No
     await support.store_keys(catalog, ns, 1)
     with pytest.raises(ValueError, match="memory_id"):
         await update(catalog, ns, NewMemory(text="", memory_id="other"), "memory_id")
+
+
+async def test_the_answer_of_an_update_is_kept_with_it_or_not_at_all(catalog: Catalog, ns: int) -> None:
+    await support.organized(catalog, ns)
+
+    def said(updated: Updated) -> EditAnswer:
+        return EditAnswer("r-1", b"digest", f"revision {updated.revision}")
+
+    def speechless(updated: Updated) -> EditAnswer:
+        raise ValueError(f"no words for {updated.memory.memory_id}")
+
+    async def fetch(answer: Callable[[Updated], EditAnswer]) -> Updated:
+        after, fields = NewMemory(text="", task="fetch"), frozenset({"task"})
+        return await catalog.update(
+            ns, "m-0", after, fields=fields, lexical=None, etag="", now_ns=NOW + 9, answer=answer
+        )
+
+    with pytest.raises(ValueError, match="no words"):
+        await fetch(speechless)
+    assert (await catalog.memory(ns, "m-0")).task == ""
+    assert await catalog.edit_answer(ns, "r-1", b"digest") is None
+    updated = await fetch(said)
+    assert await catalog.edit_answer(ns, "r-1", b"digest") == f"revision {updated.revision}"
