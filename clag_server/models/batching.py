@@ -41,8 +41,17 @@ class Pending(Generic[Q, A]):
     """On the clock of `time.monotonic`."""
     answer: asyncio.Future[A]
     queued_at_s: float = field(default_factory=time.monotonic)
-    alone: bool = False
-    """Whether it must have a batch of its own."""
+    begun: bool = False
+    """Whether the caller has a part of the answer: it cannot be asked again."""
+    ends: int = 0
+    """Workers that ended with it in hand."""
+    suspected: int = 0
+    """Those that ended in a pass which it shared: from then on it goes alone, so that the next end is a proof."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether it must have a batch of its own."""
+        return self.suspected > 0
 
     @property
     def wanted(self) -> bool:
@@ -82,6 +91,14 @@ class BatchQueue(Generic[Q, A]):
     def put(self, call: Pending[Q, A]) -> None:
         """Add a call at the end of its priority's line."""
         self._lines[call.priority].append(call)
+
+    def put_back(self, calls: list[Pending[Q, A]]) -> None:
+        """Add calls again that were taken before: at the beginning of their lines, suspects at the end."""
+        for call in reversed([one for one in calls if not one.alone]):
+            self._lines[call.priority].appendleft(call)
+        for call in calls:
+            if call.alone:
+                self.put(call)
 
     def take(self, least: Priority) -> list[Pending[Q, A]]:
         """Take the next batch of the most urgent priority that has calls; bulk calls age.

@@ -1,8 +1,8 @@
 """The server's end of the model worker: the child process, its socket, and the requests in flight.
 
 Knows frames and states, nothing of batching: `engine` builds the embedder and the language model on it. When
-the worker ends or is silent for too long with work in hand, every request in flight fails and the child is
-started again.
+the worker ends or is silent for too long with work in hand, every request in flight hears it, and whether it was
+in the pass that ran; the child is started again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import structlog
 from clag_server.children import ChildState, ChildStatus, Launch, RestartPolicy, SupervisedProcess
 from clag_server.models import protocol
 from clag_server.models.api import ModelError, ModelRequestRefusedError, ModelUnavailableError
+from clag_server.models.errors import WorkerEndedError
+from clag_server.models.worker_marks import PassMarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,6 +100,7 @@ class WorkerClient:
         self._heard_at_s = 0.0
         self._memory_limit_bytes = memory_limit_bytes
         self._ending: asyncio.Task[None] | None = None
+        self._marks: PassMarks | None = None
         self.beat = protocol.Beat()
         self._child = SupervisedProcess(
             name,
@@ -140,6 +143,7 @@ class WorkerClient:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         self._disconnect(ModelUnavailableError("the model worker is stopped"))
+        self._drop_marks()
 
     async def wait_started(self, timeout_s: float) -> None:
         """Wait until the worker has tried to load its first model.
@@ -201,11 +205,20 @@ class WorkerClient:
         if self._ours is not None:
             self._ours.close()
         self._ours, theirs = socket.socketpair()
-        return Launch(args=["--fd", str(theirs.fileno())], inherit=[theirs])
+        self._drop_marks()
+        self._marks = PassMarks.create()
+        return Launch(args=["--fd", str(theirs.fileno()), "--marks", str(self._marks.path)], inherit=[theirs])
+
+    def _drop_marks(self) -> None:
+        if self._marks is not None:
+            self._marks.close()
+            self._marks = None
 
     async def _connect(self, _: dict[str, object]) -> None:
         if self._ours is None:
             raise ConnectionError("the worker has no socket")
+        if self._marks is not None:
+            self._marks.remove_file()  # the worker has mapped it: nothing is left behind, however this ends
         line, self._ours = self._ours, None
         reader, self._writer = await asyncio.open_connection(sock=line)
         self._reader_task = asyncio.create_task(self._read(reader), name="model worker frames")
@@ -215,15 +228,16 @@ class WorkerClient:
         for listener in self._listeners.values():
             listener.on_worker(status)
         if status.state is not ChildState.READY:
-            self._disconnect(self.unavailable())
+            self._disconnect(self.unavailable(), ended=status.state is ChildState.BACKOFF)
 
-    def _disconnect(self, error: ModelUnavailableError) -> None:
+    def _disconnect(self, error: ModelUnavailableError, *, ended: bool = False) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
         waiting, self._in_flight = self._in_flight, {}
-        for one in waiting.values():
-            one.fail(error)
+        running = self._marks.read() if ended and self._marks is not None else frozenset()
+        for request_id, one in waiting.items():
+            one.fail(WorkerEndedError(error, running=request_id in running) if ended else error)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # the worker ended

@@ -1,7 +1,9 @@
 """One queue before any number of workers: batches go to the worker with the least in hand.
 
 A worker holds few batches at a time: it never idles between two of them, and what has not begun can still be
-overtaken by urgent calls, dropped by callers that leave, or go to another worker.
+overtaken by urgent calls, dropped by callers that leave, or go to another worker. When a worker ends, what it had
+in hand is asked again; the calls of the pass that ran then go one by one, and one that ends a second worker is
+refused.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from clag_server.models.api import Priority
-from clag_server.models.errors import ModelError, WrongShapeError
+from clag_server.models.errors import (
+    ModelError,
+    ModelRequestRefusedError,
+    WorkerEndedError,
+    WrongShapeError,
+)
 from clag_server.models.protocol import FrameError
 from clag_server.models.status import EngineState
 
@@ -28,6 +35,13 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 _SUSPECTS = 4096
+"""Questions that are remembered from a pass in which a worker ended."""
+
+_ENDS_OF_A_REQUEST = 2
+"""A request that was alone in the pass that ended its second worker is refused (case M6)."""
+
+_MOST_ENDS = 3
+"""Workers that may end with a call in hand before it is given up, whoever is at fault."""
 
 
 class Dispatcher(Generic[Q, A]):
@@ -63,14 +77,15 @@ class Dispatcher(Generic[Q, A]):
         self._key = key
         self._piece = piece
         self._running: Counter[Lane] = Counter()
-        self._suspects: OrderedDict[int, None] = OrderedDict()
+        self._suspects: OrderedDict[int, int] = OrderedDict()
+        self._loads_at_end = 0  # before the first load: a worker that ends then is not waited for
         lanes.watch(self._lane_changed)
 
     def put(self, calls: list[Pending[Q, A]]) -> None:
         """Queue calls and send what can be sent."""
         for call in calls:
-            if self._suspects and hash(self._key(call.question)) in self._suspects:
-                call.alone = True
+            if self._suspects:
+                call.suspected = self._suspects.get(hash(self._key(call.question)), 0)
             self.queue.put(call)
         self.pump()
 
@@ -91,8 +106,19 @@ class Dispatcher(Generic[Q, A]):
             self.pump()
             return
         self._running[lane] = 0
-        if self._lanes.state in (EngineState.DEGRADED, EngineState.ABSENT):
+        state = self._lanes.state
+        if state is EngineState.ABSENT or (state is EngineState.DEGRADED and self._ended_while_loading()):
             self.queue.fail_all(self._lanes.unavailable())
+
+    def _ended_while_loading(self) -> bool:
+        """Hear that the last worker ended; say whether none was loaded since the end before.
+
+        Calls wait for one restart. Where that does not bring the model back, waiting longer helps nobody who has
+        something else to fall back on.
+        """
+        again = self._lanes.loads == self._loads_at_end
+        self._loads_at_end = self._lanes.loads
+        return again
 
     def _send(self, lane: Lane, batch: list[Pending[Q, A]]) -> None:
         sent_at_s = time.monotonic()
@@ -105,6 +131,7 @@ class Dispatcher(Generic[Q, A]):
 
         def answer(got: Answer) -> None:
             done()
+            self._acquit(batch)
             try:
                 self._deliver(batch, got, sent_at_s)
             except (WrongShapeError, FrameError) as error:
@@ -123,10 +150,11 @@ class Dispatcher(Generic[Q, A]):
                 self._send(lane, wanted[:middle])
                 self._send(lane, wanted[middle:])
                 return
-            if not lane.ready:
-                self._suspect(batch)
-            for call in wanted:
-                call.fail(error)
+            if isinstance(error, WorkerEndedError):
+                self.queue.put_back([call for call in wanted if self._survives(call, error, len(batch))])
+            else:
+                for call in wanted:
+                    call.fail(error)
             self.pump()
 
         def left() -> None:
@@ -147,11 +175,44 @@ class Dispatcher(Generic[Q, A]):
 
     def _piece_of(self, batch: list[Pending[Q, A]]) -> Callable[[str], None] | None:
         take = self._piece
-        return None if take is None else lambda text: take(batch[0].question, text)
+        if take is None:
+            return None
 
-    def _suspect(self, batch: list[Pending[Q, A]]) -> None:
-        """Remember calls that were in hand when a worker ended: next time each goes alone (case M6)."""
-        for call in batch:
-            self._suspects[hash(self._key(call.question))] = None
+        def piece(text: str) -> None:
+            batch[0].begun = True
+            take(batch[0].question, text)
+
+        return piece
+
+    def _survives(self, call: Pending[Q, A], error: WorkerEndedError, shared: int) -> bool:
+        """Note that a worker ended with a call in hand; return whether it is asked again, else it has failed.
+
+        Args:
+            call: The call.
+            error: What the worker's end tells.
+            shared: Calls of its batch.
+        """
+        call.ends += 1
+        if error.running:
+            proof = call.alone and shared == 1
+            call.suspected += 1
+            self._remember(call)
+            if proof and call.suspected >= _ENDS_OF_A_REQUEST:
+                call.fail(ModelRequestRefusedError(f"the model's process ended on it twice: {error.reason}"))
+                return False
+        if call.begun or call.ends >= _MOST_ENDS or self._lanes.state is EngineState.ABSENT:
+            call.fail(error)
+            return False
+        return True
+
+    def _remember(self, call: Pending[Q, A]) -> None:
+        """Keep in mind what was suspected: asked again, by anyone, it goes alone from the start."""
+        self._suspects[hash(self._key(call.question))] = call.suspected
         while len(self._suspects) > _SUSPECTS:
             self._suspects.popitem(last=False)
+
+    def _acquit(self, batch: list[Pending[Q, A]]) -> None:
+        """Forget the suspicion of calls that were answered."""
+        if self._suspects:
+            for call in batch:
+                self._suspects.pop(hash(self._key(call.question)), None)

@@ -33,6 +33,18 @@ class ModelUnavailableError(ModelError):
         self.retry_after_s = retry_after_s
 
 
+class WorkerEndedError(ModelUnavailableError):
+    """The worker ended with this request in hand; it is being started again.
+
+    Attributes:
+        running: Whether the request was in the pass that ran then, and so may be what ended it.
+    """
+
+    def __init__(self, because: ModelUnavailableError, *, running: bool) -> None:
+        super().__init__(because.reason, because.retry_after_s)
+        self.running = running
+
+
 class ModelTimeoutError(ModelError):
     """The caller's deadline passed before the answer was there.
 

@@ -94,6 +94,11 @@ class Lanes:
         """How the model stands: the best of what its workers say."""
         return self._best.state
 
+    @property
+    def loads(self) -> int:
+        """How often a worker loaded the model."""
+        return sum(lane.loads for lane in self._all)
+
     def status(self, *, queue_depth: int) -> EngineStatus:
         """How the model stands, for people."""
         best = self._best
@@ -105,7 +110,7 @@ class Lanes:
             best.reason,
             ", ".join(devices),
             loaded[0].dtype if loaded else "",
-            sum(lane.loads for lane in self._all),
+            self.loads,
             sum(lane.client.child.restarts for lane in self._all),
             queue_depth,
             max((one.load_s for one in loaded), default=0.0),

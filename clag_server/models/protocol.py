@@ -80,6 +80,8 @@ class Generate:
     """Send the text in pieces as it is written, then the whole."""
     ending: str = ""
     """As long as what a begun text may lack to its end. When only room for it is left, the text is ended."""
+    alone: bool = False
+    """No other generation may share its passes: a worker ended on it, or on one of those that it ran with."""
 
 
 @dataclass(frozen=True, slots=True)

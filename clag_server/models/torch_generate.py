@@ -8,14 +8,15 @@ every running row. Scoring and embedding run between passes, so whoever waits fo
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 
-from clag_server.models.torch_faults import RowLimit
-from clag_server.models.torch_grammar import Endings, GrammarBook, mask_logits
+from clag_server.models.torch_faults import RowLimit, describe
 from clag_server.models.torch_job import Failed, Finished, Job, Piece, WaitingJobs
+from clag_server.models.torch_pick import TokenPicker
 from clag_server.models.torch_prefix import PrefixBook
 from clag_server.models.torch_rows import Rows
 
@@ -52,6 +53,7 @@ class Generator:
         context_tokens: Prompt and answer together.
         prefill_tokens: Prompt tokens, padding included, that one pass reads.
         prefix_bytes: Memory for beginnings that prompts share.
+        marked: Notes the requests of a pass while it runs.
         clock: Seconds; replaced by tests of fairness.
     """
 
@@ -63,6 +65,7 @@ class Generator:
         context_tokens: int,
         prefill_tokens: int,
         prefix_bytes: int = 0,
+        marked: Callable[[list[int]], AbstractContextManager[None]] = lambda _: nullcontext(),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -70,8 +73,9 @@ class Generator:
         self._prefill_tokens = prefill_tokens
         self._slots = slots
         self._rows = Rows(model.shape, slots + _RESERVED_ROWS)
-        self._grammars = GrammarBook(model)
-        self._endings = Endings(model)
+        self._picker = TokenPicker(model)
+        self._marked = marked
+        self._joining: list[Job] = []
         self._limit = RowLimit(slots + _RESERVED_ROWS)
         self._clock = clock
         self._waiting = WaitingJobs()
@@ -103,10 +107,12 @@ class Generator:
         *,
         streamed: bool = False,
         ending: str = "",
+        alone: bool = False,
     ) -> None:
         """Queue a request.
 
         With `ending`, as long as what a begun text may lack to its end, the text is ended before the limit cuts it.
+        `alone` gives it the slab for itself.
 
         Raises:
             RefusedError: The prompt leaves no room for the answer.
@@ -119,11 +125,11 @@ class Generator:
             )
         if not ids or not 0 <= min(ids) <= max(ids) < self._model.vocabulary_size:
             raise RefusedError("the prompt has no tokens, or one that the model does not know")
-        constraint = self._grammars.constraint(grammar) if grammar is not None else None
-        job = Job(request_id, priority, ids, max_tokens, constraint, streamed, queued_s=self._clock())
+        constraint = self._picker.constraint(grammar) if grammar is not None else None
+        job = Job(request_id, priority, ids, max_tokens, constraint, streamed, alone=alone, queued_s=self._clock())
         job.chain = self.prefixes.chain(ids)
         if ending:
-            least = self._endings.tokens_of(ending)
+            least = self._picker.tokens_of(ending)
             if least > max_tokens:
                 raise RefusedError(f"max_tokens is {max_tokens}, an answer's end takes up to {least}")
             job.end_from = max_tokens - least
@@ -135,11 +141,31 @@ class Generator:
             if job.id == request_id:
                 job.cancelled = True
 
-    def fail_all(self) -> list[int]:
-        """Drop every request after a fault that is not one request's, and return their ids."""
-        jobs = [*self._rows.clear(), *self._waiting.all()]
-        self._waiting.clear()
-        return [job.id for job in jobs if not job.cancelled]
+    def start_over(self, error: Exception) -> list[Event]:
+        """Go on after a fault that is not one row's.
+
+        Everyone who had a row, or was to get one, begins again and has the slab for itself, so that a second fault
+        tells whose it is: who was alone fails. Those who wait notice nothing.
+
+        Args:
+            error: The fault.
+        """
+        involved = [job for job in self._joining if job not in self._rows.everyone] + self._rows.everyone
+        if not involved:
+            involved = self._waiting.all()  # nobody had begun: trying again would fail again
+            for job in involved:
+                job.alone = True
+        self._joining = []
+        self._waiting.remove(involved)
+        self._rows.retreat(self._rows.slab.rows)
+        events: list[Event] = []
+        for job in reversed([one for one in involved if not one.ended]):
+            if job.alone:
+                events.append(Failed(job.id, describe(error)))
+            else:
+                job.begin_again(alone=True)
+                self._waiting.put(job, first=True)
+        return events
 
     def step(self) -> list[Event]:
         """Run one pass and return what came of it."""
@@ -163,31 +189,32 @@ class Generator:
         line, reading = self._waiting.line(), self._rows.reading
         if line is None or (reading and reading[0].priority <= line[0].priority):
             return
+        if self._rows.alone or (line[0].alone and len(self._rows)):
+            return
         most = self._slots + (_RESERVED_ROWS if line[0].interactive else 0)
         free = min(most, self._rows.slab.rows) - len(self._rows)
         if free <= 0:
             return
-        group = self._group([job for job in islice(line, _SIMILAR) if not job.ended], free)
+        self._joining = group = self._group([job for job in islice(line, _SIMILAR) if not job.ended], free)
         longest = max(job.read + min(job.left, self._prefill_tokens) for job in group)
         if not self._has_room(longest, group):
             return
-        chosen = set(map(id, group))
-        rest = [job for job in line if id(job) not in chosen]
-        line.clear()
-        line.extend(rest)
+        self._waiting.remove(group)
         for job in group:
             job.started_s = job.started_s or self._clock()
             self.prefixes.count(hit=job.kept is not None)
         self._rows.give(group)
+        self._joining = []
 
     def _group(self, candidates: list[Job], free: int) -> list[Job]:
         """Return the first candidate and those that can be read in the same pass."""
         head = candidates[0]
         self._look_up(head)
-        if head.keep_at or head.left > self._prefill_tokens:
+        if head.alone or head.keep_at or head.left > self._prefill_tokens:
             return [head]  # read alone: in pieces, or for the sake of those that share its beginning
         group, longest = [head], head.left
-        for job in sorted(candidates[1:], key=lambda one: abs(len(one.to_read) - len(head.to_read))):
+        others = [job for job in candidates[1:] if not job.alone]
+        for job in sorted(others, key=lambda one: abs(len(one.to_read) - len(head.to_read))):
             if len(group) == free:
                 break
             self._look_up(job)
@@ -240,20 +267,22 @@ class Generator:
         positions, mask = slab.plan(first, [job.read for job in jobs], new)
         device = self._model.device
         ids = torch.tensor([piece + [0] * (new - len(piece)) for piece in pieces], device=device)
-        hidden = self._model.hidden(ids, mask, positions, slab)
-        lasts = torch.tensor([len(piece) - 1 for piece in pieces], device=device)
         complete = [i for i, job in enumerate(jobs) if job.left == len(pieces[i]) and not job.out]
         tokens: list[int] = []
-        if complete:
-            picked = torch.tensor(complete, device=device)
-            tokens = self._choose(hidden[picked, lasts[picked]], [jobs[i] for i in complete])
-        # Nothing failed: only now is anything changed that a second try would change again.
+        with self._marked([job.id for job in jobs]):
+            hidden = self._model.hidden(ids, mask, positions, slab)
+            if complete:
+                picked = torch.tensor(complete, device=device)
+                lasts = torch.tensor([len(pieces[i]) - 1 for i in complete], device=device)
+                tokens = self._picker.pick(hidden[picked, lasts], [jobs[i] for i in complete])
         for row, (job, piece) in enumerate(zip(jobs, pieces, strict=True), first):
-            job.read += len(piece)
-            job.note_pass(count)
-            if job.keep_at and job.read >= job.keep_at:
+            if job.keep_at and job.read + len(piece) >= job.keep_at:
                 self.prefixes.keep(job.chain, slab.get(row, job.keep_at))
                 job.keep_at = 0
+        # Nothing failed: only now is anything changed that a second try would change again.
+        for job, piece in zip(jobs, pieces, strict=True):
+            job.read += len(piece)
+            job.note_pass(count)
         for i, token in zip(complete, tokens, strict=True):
             jobs[i].add(token, self._model.stop_ids)
 
@@ -262,22 +291,13 @@ class Generator:
         slab, jobs = self._rows.slab, self._rows.active[first : first + count]
         positions, mask = slab.plan(first, [job.read for job in jobs], 1)
         ids = torch.tensor([[job.out[-1]] for job in jobs], device=self._model.device)
-        hidden = self._model.hidden(ids, mask, positions, slab)
-        tokens = self._choose(hidden[:, 0], jobs)
+        with self._marked([job.id for job in jobs]):
+            hidden = self._model.hidden(ids, mask, positions, slab)
+            tokens = self._picker.pick(hidden[:, 0], jobs)
         for job, token in zip(jobs, tokens, strict=True):
             job.read += 1
             job.note_pass(count)
             job.add(token, self._model.stop_ids)
-
-    def _choose(self, hidden: torch.Tensor, jobs: list[Job]) -> list[int]:
-        """Return each row's most likely allowed token."""
-        logits = self._model.logits(hidden)
-        mask_logits(logits, [job.constraint for job in jobs])
-        for row, job in enumerate(jobs):
-            if job.ending:
-                self._endings.prefer(logits, row)
-        tokens: list[int] = logits.argmax(-1).tolist()
-        return tokens
 
     def _fail(self, row: int, reason: str) -> None:
         self._rows.everyone[row].failure = reason

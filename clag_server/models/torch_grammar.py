@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 import torch
 import xgrammar
 
+from clag_server.models.torch_faults import PASS_FAULTS, describe
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clag_server.models.torch_slm import CausalModel
 
 __all__ = ["Constraint", "Endings", "GrammarBook", "GrammarError", "mask_logits"]
@@ -117,12 +121,15 @@ class GrammarBook:
         return Constraint(xgrammar.GrammarMatcher(compiled))
 
 
-def mask_logits(logits: torch.Tensor, constraints: list[Constraint | None]) -> None:
+def mask_logits(
+    logits: torch.Tensor, constraints: list[Constraint | None], fail: Callable[[int, str], None]
+) -> None:
     """Set the logits of disallowed tokens to minus infinity, in place.
 
     Args:
         logits: Shape (rows, vocabulary).
         constraints: One a row, None where everything is allowed.
+        fail: Called with a row whose grammar fails, and the reason; the others are masked.
     """
     rows = [i for i, one in enumerate(constraints) if one is not None]
     if not rows:
@@ -131,5 +138,8 @@ def mask_logits(logits: torch.Tensor, constraints: list[Constraint | None]) -> N
     for i in rows:
         constraint = constraints[i]
         if constraint is not None:
-            constraint.fill(bitmask, i)
+            try:
+                constraint.fill(bitmask, i)
+            except PASS_FAULTS as error:
+                fail(i, describe(error))
     xgrammar.apply_token_bitmask_inplace(logits, bitmask.to(logits.device), indices=rows)

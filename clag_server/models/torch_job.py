@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from clag_server.models.torch_faults import PASS_FAULTS, describe
+
 if TYPE_CHECKING:
     import torch
 
@@ -63,6 +65,8 @@ class Job:
     max_tokens: int
     constraint: Constraint | None = None
     streamed: bool = False
+    alone: bool = False
+    """Whether it must have the slab for itself: it may be what ended a worker, or broke a pass."""
     end_from: int | None = None
     """Number of tokens from which the text is brought to its end, so that the limit does not cut it."""
     queued_s: float = 0.0
@@ -114,14 +118,26 @@ class Job:
         """Whether its row can go to another."""
         return self.stopped or self.cancelled or self.failure is not None
 
+    def begin_again(self, *, alone: bool) -> None:
+        """Forget what is in its row: its prompt and its text so far are read again, and it goes on from there."""
+        self.read = self.kept_tokens = self.keep_at = 0
+        self.kept = None
+        self.alone = self.alone or alone
+
     def note_pass(self, rows: int) -> None:
         """Count a pass and how many shared it."""
         self.passes += 1
         self.rows_in_passes += rows
 
     def add(self, token: int, stop_ids: frozenset[int]) -> None:
-        """Take the token that the model chose."""
-        allowed = self.constraint is None or self.constraint.accept(token)
+        """Take the token that the model chose; a grammar that fails is this job's failure alone."""
+        if self.failure is not None:
+            return
+        try:
+            allowed = self.constraint is None or self.constraint.accept(token)
+        except PASS_FAULTS as error:
+            self.failure = describe(error)
+            return
         if token in stop_ids or not allowed:
             self.stopped = True
             return
@@ -194,7 +210,11 @@ class WaitingJobs:
                 line.clear()
                 line.extend(rest)
 
-    def clear(self) -> None:
-        """Drop everyone."""
+    def remove(self, jobs: list[Job]) -> None:
+        """Take jobs out: they have rows now, or failed."""
+        gone = set(map(id, jobs))
         for line in self._lines:
-            line.clear()
+            if any(id(job) in gone for job in line):
+                rest = [job for job in line if id(job) not in gone]
+                line.clear()
+                line.extend(rest)

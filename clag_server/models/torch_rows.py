@@ -41,6 +41,11 @@ class Rows:
         """All generations that have a row."""
         return [*self.active, *self.reading]
 
+    @property
+    def alone(self) -> bool:
+        """Whether somebody has the slab for itself."""
+        return any(job.alone for job in self.everyone)
+
     def give(self, group: list[Job]) -> None:
         """Give rows to prompts that are read next, before those that are being read."""
         first = len(self.active)
@@ -103,8 +108,7 @@ class Rows:
         lost = [job for job in self.everyone if not job.ended]
         self.active, self.reading = [], []
         for job in lost:
-            job.read = job.kept_tokens = job.keep_at = 0
-            job.kept = None
+            job.begin_again(alone=False)
         release_memory()
         self.slab.restart(rows)
         return lost
@@ -120,8 +124,3 @@ class Rows:
             if not is_out_of_memory(error):
                 raise
             self.retreat(max(rows, 1))
-
-    def clear(self) -> list[Job]:
-        """Take all rows back after a fault; return who had one."""
-        everyone, self.active, self.reading = self.everyone, [], []
-        return everyone

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from clag_server.children import lifeline
 from clag_server.models import protocol
 from clag_server.models.worker_link import WorkerLink
+from clag_server.models.worker_marks import PassMarks
 from clag_server.models.worker_settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -39,15 +40,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="CLAG's model worker; started by the server")
     parser.add_argument("--settings", required=True)
     parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--marks", type=Path, required=True)
     arguments = parser.parse_args()
     settings = WorkerSettings(**json.loads(arguments.settings))
     threading.excepthook = _end_process
     link = WorkerLink(socket.socket(fileno=arguments.fd))
     link.start()
-    _serve(settings, link, lifeline.ready)
+    _serve(settings, link, PassMarks(arguments.marks), lifeline.ready)
 
 
-def _serve(settings: WorkerSettings, link: WorkerLink, say_ready: Callable[[], None]) -> None:
+def _serve(settings: WorkerSettings, link: WorkerLink, marks: PassMarks, say_ready: Callable[[], None]) -> None:
     lifeline.progress("importing torch")
     import torch
     import transformers
@@ -62,7 +64,7 @@ def _serve(settings: WorkerSettings, link: WorkerLink, say_ready: Callable[[], N
         choice = choose_device(settings.device)
     except RuntimeError as error:
         lifeline.fatal(f"no device {settings.device!r}: {error}")
-    turns = Turns(link)
+    turns = Turns(link, marks)
     lifeline.progress("reading the embedder's weights")
     _load_embedder(settings, choice, link, turns)
     say_ready()
@@ -126,6 +128,7 @@ def _load_slm(settings: WorkerSettings, choice: DeviceChoice, link: WorkerLink, 
             prefill_tokens=settings.prefill_tokens or choice.prefill_tokens,
             # Beginnings of prompts are few and long, heads of clusters many: a quarter more for them.
             prefix_bytes=settings.prefix_cache_mib << 18,
+            marked=turns.marks.during,
         )
         for _ in scorer.score(["ready"], [[("", "ready:")]]):
             """The first pass sets up kernels; nobody waits for it yet."""

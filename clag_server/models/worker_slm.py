@@ -232,6 +232,7 @@ def _generate_frame(request_id: int, batch: list[Pending[_Prompt, Generation]]) 
         asked.max_tokens,
         streamed=asked.pieces is not None,
         ending=asked.ending,
+        alone=batch[0].alone,
     )
 
 

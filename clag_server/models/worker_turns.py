@@ -6,6 +6,7 @@ a waiting interactive embedding or scoring runs, then generation and other batch
 
 from __future__ import annotations
 
+import logging
 import queue
 import time
 from typing import TYPE_CHECKING
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
     from clag_server.models.torch_generate import Event
     from clag_server.models.torch_generate import Generator as TextGenerator
     from clag_server.models.worker_link import Request, WorkerLink
+    from clag_server.models.worker_marks import PassMarks
 
 __all__ = ["Turns"]
+
+_log = logging.getLogger(__name__)  # to the error output, which the server keeps
 
 # What libraries raise for one bad request. Anything else ends the worker, which is restarted.
 _REQUEST_FAULTS = (ValueError, RuntimeError, KeyError, IndexError, TypeError, MemoryError)
@@ -38,13 +42,15 @@ class Turns:
     """The worker's main loop.
 
     Attributes:
+        marks: Where the requests of the pass that runs are noted.
         embedder: Answers `Embed`; set when it is loaded, as the others.
         scorer: Answers `ChooseBatch`.
         generator: Answers `Generate`.
     """
 
-    def __init__(self, link: WorkerLink) -> None:
+    def __init__(self, link: WorkerLink, marks: PassMarks) -> None:
         self._link = link
+        self.marks = marks
         self._tasks = Tasks()
         self._generation_last = False
         self.embedder: TorchEmbedder | None = None
@@ -89,7 +95,8 @@ class Turns:
                 case protocol.ChooseBatch():
                     self._tasks.put(Task(frame.id, frame.priority, self._choose(frame)))
                 case protocol.Generate():
-                    self._submit(frame)
+                    with self.marks.during([frame.id]):
+                        self._submit(frame)
         except _REQUEST_FAULTS as error:
             self._report(frame.id, error)
 
@@ -104,7 +111,8 @@ class Turns:
 
     def _pass_of(self, task: Task) -> None:
         try:
-            next(task.passes)
+            with self.marks.during([task.id]):
+                next(task.passes)
         except StopIteration:
             self._tasks.drop(task)
         except _REQUEST_FAULTS as error:
@@ -163,15 +171,17 @@ class Turns:
             frame.priority,
             streamed=frame.streamed,
             ending=frame.ending,
+            alone=frame.alone,
         )
 
     def _generate_pass(self, generator: TextGenerator) -> None:
         try:
             events = generator.step()
         except _REQUEST_FAULTS as error:
-            for request_id in generator.fail_all():
-                self._report(request_id, error)
-            return
+            if is_out_of_memory(error):
+                release_memory()
+            _log.warning("generation begins again: %s", describe(error), exc_info=True)
+            events = generator.start_over(error)
         for event in events:
             self._link.send(_frame_of(event))
 

@@ -1,6 +1,7 @@
 """A worker process without models, for the client's tests: it answers by rules and misbehaves on request.
 
-Texts decide: `slow ...` waits for the file RELEASE, `die` kills the process, `silent` never answers, `short` loses
+Texts decide: `slow ...` waits for the file RELEASE, `die` kills the process, `die once` the first one only, `die
+aside` while another request is in the pass, `silent` never answers, `short` loses
 a vector, `nan` gives NaN, `fail` fails, `refuse` refuses, `fat` says that the worker has 900 MiB and never answers.
 A vector is (number of characters, position in batch). Every request is noted in the file LOG, in the order in which
 the worker took it.
@@ -21,11 +22,15 @@ import numpy as np
 
 from clag_server.children import lifeline
 from clag_server.models import protocol
+from clag_server.models.worker_marks import PassMarks
 
 
 def main() -> None:
     line = socket.socket(fileno=int(sys.argv[sys.argv.index("--fd") + 1]))
+    marks = PassMarks(Path(sys.argv[sys.argv.index("--marks") + 1]))
     folder = Path(os.environ["FAKE_WORKER_FOLDER"])
+    if (folder / "no-start").exists():
+        sys.exit(3)
     if (folder / "no-slm").exists():
         slm: protocol.Frame = protocol.NotLoaded("slm", "cannot load it: no such layer")
     else:
@@ -38,9 +43,13 @@ def main() -> None:
         frame = protocol.decode(read(line, struct.unpack(">I", read(line, 4))[0]))
         for piece in pieces_of(frame):
             line.sendall(protocol.encode(piece))
-        answer = handle(frame, folder)
-        if answer is not None:
-            line.sendall(protocol.encode(answer))
+        aside = "die aside" in getattr(frame, "texts", [])
+        with marks.during([0 if aside else frame.id]):  # type: ignore[union-attr]
+            answer = handle(frame, folder)
+            if answer is not None:
+                line.sendall(protocol.encode(answer))
+            while hangs(frame):
+                time.sleep(60)
 
 
 def pieces_of(frame: protocol.Frame) -> list[protocol.Frame]:
@@ -50,6 +59,11 @@ def pieces_of(frame: protocol.Frame) -> list[protocol.Frame]:
     return [protocol.Piece(frame.id, word + (" " if i < len(words) - 1 else "")) for i, word in enumerate(words)]
 
 
+def hangs(frame: protocol.Frame) -> bool:
+    texts = [frame.prompt] if isinstance(frame, protocol.Generate) else getattr(frame, "texts", [])
+    return "silent" in texts or "fat" in texts
+
+
 def handle(frame: protocol.Frame, folder: Path) -> protocol.Frame | None:
     texts = [frame.prompt] if isinstance(frame, protocol.Generate) else getattr(frame, "texts", [])
     with (folder / "log").open("a") as log:
@@ -57,7 +71,9 @@ def handle(frame: protocol.Frame, folder: Path) -> protocol.Frame | None:
     if any(text.startswith("slow") for text in texts):
         while not (folder / "release").exists():
             time.sleep(0.005)
-    if "die" in texts:
+    once = folder / "died"
+    if "die" in texts or "die aside" in texts or ("die once" in texts and not once.exists()):
+        once.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     if "fat" in texts:
         return protocol.Beat(rss_bytes=900 << 20, prefix_hits=3, prefix_misses=2)

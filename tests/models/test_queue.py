@@ -21,7 +21,7 @@ NOW, LATER, BULK = Priority.INTERACTIVE, Priority.ORGANIZE, Priority.BULK
 
 def call(name: str, priority: Priority, *, at_s: float = 0.0, alone: bool = False) -> Pending[str, str]:
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    return Pending(name, 1, priority, None, answer, at_s, alone)
+    return Pending(name, 1, priority, None, answer, at_s, suspected=int(alone))
 
 
 async def test_bulk_calls_are_not_starved_by_calls_that_came_much_later() -> None:
@@ -47,6 +47,14 @@ async def test_a_suspect_call_gets_a_batch_of_its_own() -> None:
     for name, alone in (("a", False), ("suspect", True), ("b", False), ("c", False)):
         queue.put(call(name, LATER, alone=alone))
     assert [[one.question for one in queue.take(BULK)] for _ in range(3)] == [["a"], ["suspect"], ["b", "c"]]
+
+
+async def test_calls_of_a_worker_that_ended_go_first_and_suspects_last() -> None:
+    queue: BatchQueue[str, str] = BatchQueue(budget=10, max_calls=1)
+    queue.put(call("waiting", LATER))
+    queue.put_back([call("a", LATER), call("suspect", LATER, alone=True), call("b", LATER)])
+    order = [queue.take(BULK)[0].question for _ in range(4)]
+    assert order == ["a", "b", "waiting", "suspect"]
 
 
 def test_counts_say_what_callers_met() -> None:
