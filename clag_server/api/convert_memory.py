@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 from clag.v1 import types_pb2
 
 from clag_server.api.convert_values import (
@@ -18,6 +17,7 @@ from clag_server.api.convert_values import (
     time_from,
     time_to,
 )
+from clag_server.memory.weighing import z_scores
 from clag_server.types.memory import Memory, MemoryKind, NewMemory, RoutingCandidate, RoutingDecision
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def memory_to(namespace: str, memory: Memory) -> types_pb2.Memory:
 
 
 def _routing(routing: RoutingDecision, chosen: int | None) -> types_pb2.RoutingDecision:
-    cosines = _z([candidate.cosine for candidate in routing.candidates])
+    cosines = z_scores([candidate.cosine for candidate in routing.candidates])
     channels = _channel_z(routing.candidates)
     return types_pb2.RoutingDecision(
         decided_by=cast("RoutingDecider.ValueType", int(routing.decided_by)),
@@ -144,18 +144,9 @@ def _routing(routing: RoutingDecision, chosen: int | None) -> types_pb2.RoutingD
     )
 
 
-def _z(values: Sequence[float]) -> list[float]:
-    """Standard scores; all 0 where there is no spread."""
-    if not values:
-        return []
-    array = np.asarray(values, dtype=np.float64)
-    spread = float(array.std())
-    return [0.0] * len(values) if spread == 0.0 else ((array - array.mean()) / spread).tolist()
-
-
 def _channel_z(candidates: Sequence[RoutingCandidate]) -> list[float | None]:
     """Standard scores of the votes; None for every candidate unless all have one."""
     votes = [candidate.channel for candidate in candidates if candidate.channel is not None]
     if len(votes) != len(candidates):
         return [None] * len(candidates)
-    return list(_z(votes))
+    return list(z_scores(votes))

@@ -41,6 +41,8 @@ class ClusterMap:
         """Clusters that are out of default retrieval."""
         self.provisional: set[int] = set()
         """Clusters without a closed episode: no candidates of routing."""
+        self.undecided: set[int] = set()
+        """Closed episodes whose routing awaits the SLM; for certain the catalog knows, with the decisions."""
         self.memory_count = 0
         """Embedded memories of the namespace."""
         self._memory_sum = np.zeros(dim, dtype=np.float32)
@@ -166,6 +168,7 @@ class ClusterMap:
     def remove_episode(self, number: int) -> None:
         """Forget an episode; unknown numbers are ignored."""
         episode = self.episodes.pop(number, None)
+        self.undecided.discard(number)
         if episode is None:
             return
         self._memory_sum -= episode.vector_sum

@@ -18,6 +18,7 @@ class Outcome(enum.StrEnum):
     CLUSTERS_SPLIT = "clusters_split"
     SLM_VOTES = "slm_votes"
     SLM_AGREED = "slm_agreed"
+    SLM_MOVED = "slm_moved"
     DEFERRED = "deferred"
     VOTE_FALLBACKS = "vote_fallbacks"
     EVOLVED = "evolved"

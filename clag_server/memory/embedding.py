@@ -29,7 +29,6 @@ from clag_server.models.api import (
     Priority,
     WrongShapeError,
 )
-from clag_server.types.cluster import Move
 from clag_server.types.ingest import AckLevel
 from clag_server.types.memory import Matrix, Memory, MemoryState, Vector
 
@@ -64,14 +63,12 @@ class EmbedStage:
         hub: ProgressHub,
         config: IngestConfig,
         on_placed: Callable[[int], None],
-        on_routed: Callable[[Sequence[Move]], None],
     ) -> None:
         self._state = state
         self._embedder = embedder
         self._hub = hub
         self._config = config
         self._on_placed = on_placed
-        self._on_routed = on_routed
         self._ahead: _Ahead | None = None
         self._given = False
         """Whether the last batch came with its embeddings and more waits: then larger ones cost nobody time."""
@@ -156,7 +153,6 @@ class EmbedStage:
             state.last_seen[memory.session_id] = now
         state.counters.add(Outcome.EMBEDDED, len(embedded))
         self._on_placed(min(memory.key for memory in embedded))
-        self._on_routed(placer.routed())
         clusters = placer.placed_clusters()
         self._hub.publish(
             KeyProgress(memory.key, AckLevel.SEARCHABLE, clusters.get(memory.key), MemoryState.EMBEDDED)

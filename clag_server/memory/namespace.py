@@ -15,9 +15,16 @@ from clag_server.memory.counters import Counters, Outcome
 from clag_server.memory.finished import finished
 from clag_server.memory.placing import Placer
 from clag_server.memory.profiles import blank
+from clag_server.memory.routing_strategies import strategy_of
 from clag_server.types.cluster import PlacementPlan
+from clag_server.types.competence import Skill
 from clag_server.types.errors import EmbedderMismatch, Overloaded
+from clag_server.types.memory import FallbackCause
+from clag_server.types.namespace import RoutingUnit
+from clag_server.types.routing import UnitSetting
 from clag_server.vectors.api import VectorIndex
+
+_UNDECIDED_A_READ = 10_000
 
 
 class NamespaceState:
@@ -41,6 +48,8 @@ class NamespaceState:
         self.now_ns = now_ns
         self.competence = competence or Competence(organize.trust)
         """How far the SLM is trusted; of the server, shared by all namespaces."""
+        self.has_slm = True
+        """Whether a language model is configured."""
         self.counters = Counters()
         self.lock = asyncio.Lock()
         """Held while placements are computed and committed, and while single memories are deleted."""
@@ -65,6 +74,20 @@ class NamespaceState:
         """Length of the namespace's vectors."""
         return self.namespace.embedder.dim
 
+    @property
+    def routing_unit(self) -> RoutingUnit:
+        """What one routing decision is about: as the namespace says, else the server."""
+        if self.namespace.settings.routing_unit is not None:
+            return self.namespace.settings.routing_unit
+        by_memory = self.organize.routing_unit is UnitSetting.MEMORY
+        return RoutingUnit.MEMORY if by_memory else RoutingUnit.EPISODE
+
+    def unasked(self) -> FallbackCause:
+        """Why the SLM is not asked where memories belong; NONE when it is."""
+        if not self.has_slm or not strategy_of(self.organize).asks_slm:
+            return FallbackCause.DISABLED
+        return FallbackCause.NONE if self.competence.trust.asked(Skill.ROUTING) else FallbackCause.NOT_TRUSTED
+
     async def load(self) -> None:
         """Mirror the catalog's episodes and clusters; the index is told to look at its outbox."""
         numbers = await self.catalog.get_namespace(self.namespace.name)
@@ -79,9 +102,20 @@ class NamespaceState:
             next_episode=numbers.next_episode,
             next_cluster=numbers.next_cluster,
         )
+        self.map.undecided = await self._undecided()
         now = time.monotonic()
         self.last_seen = dict.fromkeys(self.map.open_episodes, now)
         self.index.notify(self.ns, self.dim)
+
+    async def _undecided(self) -> set[int]:
+        """Episodes whose routing awaits the SLM."""
+        found: list[int] = []
+        while True:
+            after = found[-1] if found else 0
+            page = await self.catalog.undecided_episodes(self.ns, after=after, limit=_UNDECIDED_A_READ)
+            found += page
+            if len(page) < _UNDECIDED_A_READ:
+                return set(found)
 
     def check_embedder(self, embedder: EmbedderPin) -> None:
         """Raise EmbedderMismatch unless the namespace's vectors are of this embedder (case E1)."""
@@ -125,13 +159,20 @@ class NamespaceState:
     async def placing(self) -> AsyncIterator[Placer]:
         """Give a Placer under the lock; leaving commits its plan, or reloads the map when that fails."""
         async with self.editing():
-            placer = Placer(self.map, self.organize, now_ns=self.now_ns())
+            placer = Placer(
+                self.map,
+                self.organize,
+                now_ns=self.now_ns(),
+                unit=self.routing_unit,
+                unasked=self.unasked(),
+            )
             try:
                 yield placer
                 await self.commit(placer.plan())
             except BaseException:
                 await self.reload()
                 raise
+            self.map.undecided |= placer.undecided
             self.counters.add(Outcome.EPISODES_CLOSED, placer.closed)
             self.counters.add(Outcome.CLUSTERS_BORN, placer.born)
             self.counters.add(Outcome.CLUSTERS_SPLIT, placer.split)

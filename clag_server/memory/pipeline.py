@@ -52,6 +52,7 @@ class NamespacePipeline:
         self.state = state
         self._config = config
         self._hub = hub
+        state.has_slm = slm is not None
         self._votes = VoteStage(state, slm=slm)
         self._evolve = EvolveStage(state, slm=slm, hub=hub)
         self._embed = EmbedStage(
@@ -60,7 +61,6 @@ class NamespacePipeline:
             hub=hub,
             config=config,
             on_placed=self._evolve.rewind,
-            on_routed=self._votes.add,
         )
         self._embed_wake = asyncio.Event()
         self._organize_wake = asyncio.Event()
@@ -107,6 +107,10 @@ class NamespacePipeline:
         self._evolve.rewind()
         self._embed_wake.set()
         self._organize_wake.set()
+
+    def trust_learned(self) -> None:
+        """Say that it is known now how far the SLM is trusted: what waits for it may be decided."""
+        self._vote_wake.set()
 
     def gone(self, keys: Collection[int]) -> None:
         """Say that memories were deleted: nothing waits for them any more."""
@@ -185,7 +189,7 @@ class NamespacePipeline:
         await self._forever(self._organize_wake, self._organize_step, lambda: None)
 
     async def _vote_loop(self) -> None:
-        await self._forever(self._vote_wake, self._votes.round, lambda: _RETRY_S if self._votes.waiting else None)
+        await self._forever(self._vote_wake, self._votes.round, lambda: self._votes.retry_s)
 
     async def _forever(
         self, wake: asyncio.Event, step: Callable[[], Awaitable[bool]], due_s: Callable[[], float | None]
@@ -259,7 +263,6 @@ class NamespacePipeline:
             open_ones = {s: state.map.open_episodes[s] for s in sorted(closing) if s in state.map.open_episodes}
             for session, number in open_ones.items():
                 placer.close(number, closing[session])
-        self._votes.add(placer.routed())
         self._organize_wake.set()
         self._vote_wake.set()
         return list(open_ones.values())

@@ -2,7 +2,8 @@
 
 Design section 5 and paper section 3.1, with episodes as the unit of routing: a memory takes its open episode's
 cluster at once; when the episode closes it is routed as one by its centroid. All of it is decided at write time
-and returned as a `PlacementPlan`; the SLM's vote on a routed episode is added later (`memory.voting`).
+and returned as a `PlacementPlan`. Where the SLM has a say it is asked later (`memory.vote_stage`), and what it and
+the vectors settle on comes back here as one more plan (`settle`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import numpy as np
 from clag_server.memory.centroids import unit
 from clag_server.memory.cluster_map import ClusterMap
 from clag_server.memory.config import OrganizeConfig
+from clag_server.memory.routing_candidates import nearest_clusters
+from clag_server.memory.routing_plan import PlanDraft
+from clag_server.memory.routing_strategies import strategy_of
 from clag_server.memory.splitting import two_means
-from clag_server.types.cluster import Cluster, Episode, Move, Placement, PlacementPlan
+from clag_server.types.cluster import Cluster, Episode, Placement, PlacementPlan
 from clag_server.types.memory import (
     DecidedBy,
+    FallbackCause,
     Matrix,
     Memory,
     MemoryState,
@@ -26,31 +31,51 @@ from clag_server.types.memory import (
     RoutingDecision,
     Vector,
 )
+from clag_server.types.namespace import RoutingUnit
 
 
 class Placer:
     """Computes one plan on a `ClusterMap`, changing the map as it goes.
 
-    Use one Placer for one transaction: call `place` and `close`, then `plan`. If the commit fails, the map must be
-    loaded again.
+    Use one Placer for one transaction: call `place`, `close` and `settle`, then `plan`. If the commit fails, the
+    map must be loaded again.
+
+    Args:
+        cluster_map: The namespace.
+        config: How memories are organized.
+        now_ns: When.
+        unit: What one decision is about.
+        unasked: Why the SLM is not asked about what is decided here, NONE when it is.
     """
 
-    def __init__(self, cluster_map: ClusterMap, config: OrganizeConfig, *, now_ns: int) -> None:
+    def __init__(
+        self,
+        cluster_map: ClusterMap,
+        config: OrganizeConfig,
+        *,
+        now_ns: int,
+        unit: RoutingUnit = RoutingUnit.EPISODE,
+        unasked: FallbackCause = FallbackCause.NONE,
+    ) -> None:
         self._map = cluster_map
         self._config = config
+        self._strategy = strategy_of(config)
         self._now_ns = now_ns
-        self._touched_episodes: dict[int, None] = {}
-        self._touched_clusters: dict[int, None] = {}
-        self._placements: list[Placement] = []
-        self._moves: list[Move] = []
-        self._routed: list[Move] = []
-        self._removed: list[int] = []
-        self._new_episodes: set[int] = set()
-        self._new_clusters: set[int] = set()
+        self._unit = unit
+        self._unasked = unasked
+        self._draft = PlanDraft(cluster_map, now_ns=now_ns)
         self._candidates: dict[int, tuple[RoutingCandidate, ...]] = {}
+        self.undecided: set[int] = set()
+        """Episodes that this plan routes and the SLM is to be asked about; for the map, once it is committed."""
         self.closed = 0
-        self.born = 0
         self.split = 0
+        self.resettled = 0
+        """Episodes for which another cluster was settled on."""
+
+    @property
+    def born(self) -> int:
+        """Clusters founded."""
+        return self._draft.born
 
     def place(self, memories: Sequence[Memory], vectors: Matrix, lexical: Sequence[str]) -> None:
         """Append each memory (in order) to its session's episode; vectors are (n, dim) unit rows.
@@ -59,6 +84,9 @@ class Placer:
         its neighbours in time speak for it, if it still fits there; else it is an episode of its own.
         """
         for memory, vector, tokens in zip(memories, vectors, lexical, strict=True):
+            if self._unit is RoutingUnit.MEMORY:
+                self._place_alone(memory, vector, tokens, "each memory is routed by itself")
+                continue
             around = self._map.runs_around(memory.session_id, memory.session_position)
             if around:
                 self._place_late(memory, vector, tokens, around)
@@ -72,73 +100,39 @@ class Placer:
         if episode is None or not episode.open:
             return
         self.closed += 1
-        centroid = unit(episode.vector_sum)
-        candidates = self.candidates(centroid)
-        source = self._map.clusters[episode.cluster]
-        target, reason, founded = self._target(episode, source, candidates, why)
-        decision = self._decision(candidates, reason, provisional=False, founded=founded)
-        closed = replace(episode, open=False, cluster=target.cluster)
-        self._map.put_episode(closed)
-        self._touched_episodes[number] = None
-        if target.cluster != source.cluster:
-            self._shift(closed, source.cluster, target.cluster)
-            self._moves.append(Move(number, target.cluster, decision))
-            self._drop_if_empty(source.cluster)
-        else:
-            self._routed.append(Move(number, target.cluster, decision))
-        self._map.add_centroid(target.cluster, centroid, 1)
-        self._touched_clusters[target.cluster] = None
-        self._split_if_large(target.cluster)
+        candidates = self.candidates(unit(episode.vector_sum))
+        target, reason, founded = self._target(episode, candidates, why)
+        decision = self._routing(candidates, reason, founded=founded)
+        if decision.awaits_slm:
+            self.undecided.add(number)
+        self._draft.close(episode, target.cluster, decision)
+        self._part_if_due(target.cluster)
+
+    def settle(self, number: int, target: int, decision: RoutingDecision) -> None:
+        """Leave a closed episode in its cluster, or take it to another one, under a decision made since."""
+        source = self._map.episodes[number].cluster
+        if not decision.awaits_slm:
+            self._map.undecided.discard(number)
+        if target == source:
+            self._draft.stay(number, decision)
+            return
+        self.resettled += 1
+        self._draft.take(number, target, decision)
+        self._draft.describe_again([source])
+        self._draft.drop_if_empty(source)
+        self._part_if_due(target)
 
     def candidates(self, vector: Vector) -> tuple[RoutingCandidate, ...]:
         """Return the nearest routable clusters of a unit vector (dim,), best first."""
-        center = self._map.episode_center(self._config.cluster_center_prior)
-        return tuple(
-            RoutingCandidate(
-                cluster=number,
-                title=self._map.clusters[number].title,
-                cosine=cosine,
-                channel=None,
-                combined=cosine,
-            )
-            for number, cosine in self._map.routable.nearest_centred(vector, center, self._config.candidates)
-        )
+        return nearest_clusters(self._map, self._config, vector)
 
     def plan(self) -> PlacementPlan:
-        """Return what was decided, as one transaction.
-
-        Placements name the cluster that their episode has in the end, so a provisional cluster that came and went
-        within this plan is never written, and no memory is placed twice.
-        """
-        episodes = [self._map.episodes[n] for n in self._touched_episodes if n in self._map.episodes]
-        clusters = [self._map.clusters[n] for n in self._touched_clusters if n in self._map.clusters]
-        final = {episode.episode: episode.cluster for episode in episodes}
-        moves, routed = self._settled()
-        return PlacementPlan(
-            clusters=clusters,
-            episodes=episodes,
-            placements=[replace(p, cluster=final[p.episode]) for p in self._placements],
-            moves=moves,
-            routed_episodes=routed,
-            removed_clusters=[n for n in self._removed if n not in self._new_clusters],
-        )
-
-    def routed(self) -> Sequence[Move]:
-        """Episodes that this plan routes, with their decisions (for the SLM's vote)."""
-        moves, routed = self._settled()
-        return [*moves, *routed]
+        """Return what was decided, as one transaction."""
+        return self._draft.plan()
 
     def placed_clusters(self) -> Mapping[int, int]:
         """Cluster of each placed memory (by key), after moves and splits."""
-        return {placement.key: self._map.episodes[placement.episode].cluster for placement in self._placements}
-
-    def _settled(self) -> tuple[list[Move], list[Move]]:
-        """Return the last move of each episode that was there before, and the last routing of all others."""
-        moves = {move.episode: move for move in self._moves}
-        routed = {move.episode: move for move in self._routed if move.episode not in moves}
-        for number in [n for n in moves if n in self._new_episodes]:
-            routed[number] = moves.pop(number)
-        return list(moves.values()), list(routed.values())
+        return self._draft.placed_clusters()
 
     def _episode_for(self, memory: Memory, vector: Vector) -> tuple[Episode, RoutingDecision]:
         number = self._map.open_episodes.get(memory.session_id)
@@ -160,13 +154,14 @@ class Placer:
     def _begin(self, memory: Memory, vector: Vector) -> tuple[Episode, RoutingDecision]:
         """Open an episode for a memory, in the nearest cluster or in a new one."""
         candidates = self.candidates(vector)
-        if candidates and candidates[0].cosine >= self._config.cluster_cosine:
-            cluster, founded = self._map.clusters[candidates[0].cluster], False
-            reason = f"starts an episode; nearest cluster so far (cosine {candidates[0].cosine:.2f})"
+        home = self._strategy.home(self._map, candidates)
+        if home.cluster is not None:
+            cluster, founded = self._map.clusters[home.cluster], False
+            reason = f"starts an episode; so far {home.reason}"
         else:
-            cluster, founded = self._found(), True
-            reason = "starts an episode; no cluster is near, a new one is born"
-        episode = self._map.new_episode(memory.session_id, cluster.cluster, memory.session_position, self._now_ns)
+            cluster, founded = self._draft.found(), True
+            reason = f"starts an episode; {home.reason}, a new one is born"
+        episode = self._draft.begin(memory.session_id, cluster.cluster, memory.session_position)
         self._candidates[episode.episode] = candidates
         return episode, self._decision(candidates, reason, provisional=True, founded=founded)
 
@@ -179,10 +174,14 @@ class Placer:
             decision = self._decision(self.candidates(vector), reason, provisional=home.open)
             self._join(home, memory, vector, tokens, decision)
             return
+        self._place_alone(memory, vector, tokens, "came late and is by itself")
+
+    def _place_alone(self, memory: Memory, vector: Vector, tokens: str, why: str) -> None:
+        """Make a memory an episode of its own, which closes at once; one that its session has open goes on."""
         running = self._map.open_episodes.get(memory.session_id)
         alone, decision = self._begin(memory, vector)
         self._join(alone, memory, vector, tokens, decision)
-        self.close(alone.episode, "came late and is by itself")
+        self.close(alone.episode, why)
         if running is not None:
             self._map.open_episodes[memory.session_id] = running
 
@@ -202,21 +201,16 @@ class Placer:
         if not episode.open:
             self._map.add_centroid(episode.cluster, unit(episode.vector_sum), -1)
             self._map.add_centroid(episode.cluster, unit(grown.vector_sum), 1)
-        self._map.put_episode(grown)
-        self._touched_episodes[grown.episode] = None
-        self._map.grow_cluster(grown.cluster, 1, self._now_ns)
-        self._touched_clusters[grown.cluster] = None
-        self._placements.append(
-            Placement(
-                key=memory.key,
-                episode=grown.episode,
-                cluster=grown.cluster,
-                embedding=vector,
-                lexical=tokens,
-                routing=decision,
-                state=MemoryState.EMBEDDED if grown.open else MemoryState.ROUTED,
-            )
+        placement = Placement(
+            key=memory.key,
+            episode=grown.episode,
+            cluster=grown.cluster,
+            embedding=vector,
+            lexical=tokens,
+            routing=decision,
+            state=MemoryState.EMBEDDED if grown.open else MemoryState.ROUTED,
         )
+        self._draft.join(grown, placement)
         if grown.memory_count >= self._config.episode_max:
             self.close(grown.episode, "full")
 
@@ -227,34 +221,25 @@ class Placer:
         return float(unit(mean - center) @ unit(vector - center))
 
     def _target(
-        self, episode: Episode, source: Cluster, candidates: Sequence[RoutingCandidate], why: str
+        self, episode: Episode, candidates: Sequence[RoutingCandidate], why: str
     ) -> tuple[Cluster, str, bool]:
-        """Choose the cluster of a closing episode: the nearest if near enough, else a new one (True)."""
-        best = candidates[0] if candidates else None
-        if best is not None and best.cosine >= self._config.cluster_cosine:
-            reason = f"nearest cluster (cosine {best.cosine:.2f}); closed: {why}"
-            return self._map.clusters[best.cluster], reason, False
+        """Choose the cluster of a closing episode: where it belongs, else a new one (True)."""
+        home = self._strategy.home(self._map, candidates)
+        if home.cluster is not None:
+            return self._map.clusters[home.cluster], f"{home.reason}; closed: {why}", False
+        source = self._map.clusters[episode.cluster]
         if source.closed_episodes == 0 and self._map.cluster_episodes[source.cluster] == {episode.episode}:
-            return source, f"too far from every cluster, founds its own; closed: {why}", True
-        return self._found(), f"too far from every cluster, a new one is born; closed: {why}", True
+            return source, f"{home.reason}, founds its own; closed: {why}", True
+        return self._draft.found(), f"{home.reason}, a new one is born; closed: {why}", True
 
-    def _found(self) -> Cluster:
-        cluster = self._map.new_cluster(self._now_ns)
-        self._touched_clusters[cluster.cluster] = None
-        self._new_clusters.add(cluster.cluster)
-        self.born += 1
-        return cluster
-
-    def _shift(self, episode: Episode, source: int, target: int) -> None:
-        self._map.grow_cluster(source, -episode.memory_count, self._now_ns)
-        self._map.grow_cluster(target, episode.memory_count, self._now_ns)
-        self._touched_clusters[source] = None
-        self._touched_clusters[target] = None
-
-    def _drop_if_empty(self, number: int) -> None:
-        if not self._map.cluster_episodes.get(number) and self._map.clusters[number].closed_episodes == 0:
-            self._map.remove_cluster(number)
-            self._removed.append(number)
+    def _part_if_due(self, number: int) -> None:
+        """Part a cluster that an episode has joined, where the strategy says so or it is over the bound."""
+        parting = self._strategy.parting(self._map)
+        if parting is not None:
+            for group in parting.leaving:
+                self._part(parting.cluster, group, parting.reason)
+        elif self._strategy.splits:
+            self._split_if_large(number)
 
     def _split_if_large(self, number: int) -> None:
         """Split a cluster over the bound in two by 2-means over its closed episodes' centroids (paper, 3.1)."""
@@ -262,25 +247,33 @@ class Placer:
         if cluster.memory_count <= self._config.cluster_max or cluster.pinned:
             return
         closed = sorted(e for e in self._map.cluster_episodes[number] if not self._map.episodes[e].open)
-        centroids = np.stack([self._map.episode_centroids.get(e) for e in closed])
-        leaving = two_means(centroids)
+        leaving = two_means(np.stack([self._map.episode_centroids.get(e) for e in closed]))
         if leaving is None:
             return
-        born = self._found()
         self.split += 1
-        for e in (closed[i] for i in np.flatnonzero(leaving)):
-            episode = replace(self._map.episodes[e], cluster=born.cluster)
-            self._map.put_episode(episode)
-            self._touched_episodes[e] = None
-            self._shift(episode, number, born.cluster)
-            centroid = self._map.episode_centroids.get(e)
-            self._map.add_centroid(number, centroid, -1)
-            self._map.add_centroid(born.cluster, centroid, 1)
-            reason = f"cluster c{number} grew over {self._config.cluster_max} memories and was split"
-            decision = self._decision(self.candidates(centroid), reason, provisional=False)
-            self._moves.append(Move(e, born.cluster, decision))
-        for part in (number, born.cluster):
-            self._map.put_cluster(replace(self._map.clusters[part], profile_stale=True))
+        group = [closed[i] for i in np.flatnonzero(leaving)]
+        self._part(number, group, f"cluster c{number} grew over {self._config.cluster_max} memories and was split")
+
+    def _part(self, number: int, leaving: Sequence[int], reason: str) -> None:
+        """Take closed episodes of a cluster to a new one; those that await the SLM still do."""
+        born = self._draft.found().cluster
+        for e in leaving:
+            candidates = self.candidates(self._map.episode_centroids.get(e))
+            awaits = e in self._map.undecided or e in self.undecided
+            decision = self._decision(candidates, reason, provisional=awaits)
+            self._draft.take(e, born, replace(decision, awaits_slm=awaits))
+        self._draft.describe_again([number, born])
+
+    def _routing(self, candidates: tuple[RoutingCandidate, ...], reason: str, *, founded: bool) -> RoutingDecision:
+        """Return the vectors' decision on a closing episode, with what becomes of the SLM's say in it."""
+        if founded:
+            choice = bool(candidates) and candidates[0].cosine >= self._config.pull_cosine
+        else:
+            choice = len(candidates) > 1
+        unasked = self._unasked if self._strategy.asks_slm else FallbackCause.DISABLED
+        awaits = choice and unasked is FallbackCause.NONE
+        decision = self._decision(candidates, reason, provisional=awaits, founded=founded)
+        return replace(decision, awaits_slm=awaits, fallback=unasked if choice else FallbackCause.NONE)
 
     def _decision(
         self,

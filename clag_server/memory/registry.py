@@ -80,12 +80,15 @@ class NamespaceRegistry:
         self._again: set[str] = set()
         self._opening = asyncio.Lock()
         self._stopping = False
+        competence.on_learned(self._trust_learned)
 
     async def resume(self) -> None:
         """Open the namespaces that have unfinished work."""
         unfinished = await self._catalog.backlog()
+        undecided = await self._catalog.undecided_namespaces()
         for namespace in await self._catalog.list_namespaces():
-            if not namespace.deleting and any(unfinished.get(namespace.ns, {}).values()):
+            waits = any(unfinished.get(namespace.ns, {}).values()) or namespace.ns in undecided
+            if waits and not namespace.deleting:
                 await self._resume(namespace)
 
     async def stop(self) -> None:
@@ -193,6 +196,10 @@ class NamespaceRegistry:
         """The embedding space of the configured embedder. Raises ModelUnavailableError while it is not known."""
         embedder = self._models.embedder
         return EmbedderPin(embedder.name, embedder.fingerprint, embedder.dim)
+
+    def _trust_learned(self) -> None:
+        for pipeline in self._pipelines.values():
+            pipeline.trust_learned()
 
     async def _close(self, name: str, *, leaving: bool) -> NamespacePipeline | None:
         pipeline = self._pipelines.pop(name, None)

@@ -1,18 +1,20 @@
-"""The SLM's vote on a routed episode: the channel score over the candidate clusters (design, section 7).
+"""The SLM's word on a routed episode: the channel score over the candidate clusters (design, section 7).
 
 How likely is this episode's text after each cluster's profile? The SLM names no cluster, so it cannot name a wrong
-one; its answer is one number a candidate, checked here. In this release the vote is recorded beside the vectors'
-decision and has weight 0: a model gets its weight from a competence probe.
+one; its answer is one number a candidate, checked here and weighed with the cosines as far as it is trusted. An
+unusable answer leaves the episode where the vectors placed it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from clag_server.memory import prompts
 from clag_server.memory.annotate import fallback_cause
+from clag_server.memory.routing_candidates import Choice
+from clag_server.memory.weighing import combine
 from clag_server.models.api import ChoiceOption, ModelError, Priority, SlmEngine
 from clag_server.types.cluster import Cluster
 from clag_server.types.memory import DecidedBy, FallbackCause, RoutingDecision
@@ -21,26 +23,57 @@ TEXT_CHARACTERS = 1000
 """Of an episode's text that is scored; about the 256 tokens that the engine reads."""
 
 
-def option(ns: int, cluster: Cluster, examples: Sequence[str]) -> ChoiceOption:
-    """Return a cluster as an option of a choice. Examples are texts of its representatives."""
-    head = prompts.cluster_head(cluster.title, cluster.summary, cluster.tags, examples)
+def option(ns: int, cluster: Cluster, examples: Sequence[str], *, purpose: str = "") -> ChoiceOption:
+    """Return a cluster as an option of a choice. Examples are notes as `prompts.routing_note` writes them."""
+    head = prompts.cluster_head(cluster.title, cluster.summary, cluster.tags, examples, purpose=purpose)
     return ChoiceOption(key=f"{ns}/c{cluster.cluster}", head=head)
 
 
-async def vote(
-    slm: SlmEngine, text: str, decision: RoutingDecision, options: Mapping[int, ChoiceOption], *, deadline_s: float
-) -> RoutingDecision:
-    """Return the decision with channel scores and the SLM's vote, or with the cause why there is none.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about one episode.
 
-    Candidates without an option (their cluster is gone) are not scored. An SLM that is away leaves the decision
-    DEFERRED; an unusable answer leaves it to the vectors. The cluster never changes here.
+    Attributes:
+        text: The beginning of the episode, on one line.
+        choice: What there is to choose.
+        options: The candidates as the SLM sees them, by number; one whose cluster is gone has none.
     """
-    scored = [c for c in decision.candidates if c.cluster in options]
-    if len(scored) < 2:
-        return decision
+
+    text: str
+    choice: Choice
+    options: Mapping[int, ChoiceOption]
+
+
+async def vote(
+    slm: SlmEngine,
+    question: Question,
+    decision: RoutingDecision,
+    *,
+    weight: float,
+    now_ns: int,
+    deadline_s: float,
+) -> RoutingDecision:
+    """Return what the SLM and the vectors settle on: the first candidate. Without a usable answer, why not.
+
+    Args:
+        slm: The model.
+        question: What it is asked.
+        decision: What the vectors decided.
+        weight: What the SLM's word weighs, above 0.
+        now_ns: When.
+        deadline_s: Longest wait for the SLM.
+
+    Returns:
+        By the SLM, with every candidate scored; or by the vectors, DEFERRED (and to be asked again) when the SLM
+        was away, for good when its answer could not be used or there was nothing to choose.
+    """
+    own, options = question.choice.own, question.options
+    scored = [c for c in question.choice.candidates if c.cluster in options]
+    if len(scored) < 2 or own not in options:
+        return settled(decision, FallbackCause.NONE)
     try:
         result = await slm.choose(
-            prompts.one_line(text, TEXT_CHARACTERS),
+            question.text,
             [options[c.cluster] for c in scored],
             priority=Priority.ORGANIZE,
             deadline_s=deadline_s,
@@ -49,18 +82,39 @@ async def vote(
         return without_vote(decision, fallback_cause(error))
     if len(result.scores) != len(scored) or not all(math.isfinite(score) for score in result.scores):
         return without_vote(decision, FallbackCause.INVALID_OUTPUT)
-    channel = {c.cluster: score for c, score in zip(scored, result.scores, strict=True)}
-    best = max(scored, key=lambda c: (channel[c.cluster], -c.cluster)).cluster
+    weighed = combine([c.cosine for c in scored], result.scores, weight)
+    full = [
+        replace(c, channel=channel, combined=combined)
+        for c, channel, combined in zip(scored, result.scores, weighed, strict=True)
+    ]
+    # Where nothing speaks for another cluster, the episode stays.
+    ranked = sorted(full, key=lambda c: (-c.combined, c.cluster != own, c.cluster))
+    best = ranked[0].cluster
+    stays = best == own
     return replace(
         decision,
-        decided_by=DecidedBy.VECTOR,
-        candidates=tuple(replace(c, channel=channel.get(c.cluster)) for c in decision.candidates),
-        vote=best,
-        fallback=FallbackCause.NOT_TRUSTED,
+        decided_by=DecidedBy.SLM,
+        candidates=tuple(ranked),
+        vote=max(full, key=lambda c: (c.channel or 0.0, c.cluster == own, -c.cluster)).cluster,
+        reason=f"confirmed by the SLM; {decision.reason}"
+        if stays
+        else f"taken from c{own} to c{best} by the SLM's word; before: {decision.reason}",
+        provisional=False,
+        time_ns=now_ns,
+        founded=decision.founded and stays,
+        fallback=FallbackCause.NONE,
+        slm_weight=weight,
+        awaits_slm=False,
     )
+
+
+def settled(decision: RoutingDecision, cause: FallbackCause) -> RoutingDecision:
+    """Return the decision as the vectors alone made it, for good."""
+    return replace(decision, decided_by=DecidedBy.VECTOR, fallback=cause, provisional=False, awaits_slm=False)
 
 
 def without_vote(decision: RoutingDecision, cause: FallbackCause) -> RoutingDecision:
     """Return the decision as the vectors alone made it: DEFERRED when the SLM was away, for good otherwise."""
-    away = cause in {FallbackCause.UNAVAILABLE, FallbackCause.TIMEOUT}
-    return replace(decision, decided_by=DecidedBy.DEFERRED if away else DecidedBy.VECTOR, fallback=cause)
+    if cause not in {FallbackCause.UNAVAILABLE, FallbackCause.TIMEOUT}:
+        return settled(decision, cause)
+    return replace(decision, decided_by=DecidedBy.DEFERRED, fallback=cause, provisional=True, awaits_slm=True)

@@ -69,7 +69,7 @@ def test_counters_of_a_run_add_up_and_match_what_is_listed(make_server: ServerMa
 
 
 def test_deferred_decisions_are_counted_and_are_those_that_memories_carry(make_server: ServerMaker) -> None:
-    server = make_server(organize__cluster_cosine="0.7")
+    server = make_server(organize__cluster_cosine="0.7", organize__trust="full")
     script(server)
     stubs = server.start().connect()
     first = [types_pb2.MemoryInput(text=f"battery pack {n} volt", session_id="b") for n in range(4)]
