@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from clag.v1 import admin_service_pb2 as pb
 from clag.v1 import types_pb2
 
+from clag_server.api.convert_reorganize import reorganize_result_to
 from clag_server.api.convert_values import time_to
 from clag_server.types.operation import JsonValue, Operation, OperationKind, OperationState
 
@@ -49,8 +50,13 @@ def _reindex(message: pb.Operation, result: Mapping[str, JsonValue]) -> None:
     message.reindex.embedding_model = str(result.get("embedding_model", ""))
 
 
+def _reorganize(message: pb.Operation, result: Mapping[str, JsonValue]) -> None:
+    message.reorganize.CopyFrom(reorganize_result_to(message.namespace, result))
+
+
 _RESULTS: Mapping[OperationKind, Callable[[pb.Operation, Mapping[str, JsonValue]], None]] = {
     OperationKind.REINDEX: _reindex,
     OperationKind.REEMBED: _reindex,
+    OperationKind.REORGANIZE: _reorganize,
 }
 """How the result of each kind is told; kinds that are not here have none."""

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from clag.v1 import admin_service_pb2 as pb
 
 from clag_server.api.convert_operation import operation_to
+from clag_server.api.convert_reorganize import in_list
 from clag_server.api.interceptors.drain import DrainGate
 from clag_server.api.interceptors.guard import Context
 from clag_server.api.limits import page_size
@@ -46,7 +47,7 @@ class OperationCalls:
         found = await self._service.operations.list(ns=ns, before=before, limit=size + 1)
         shown = found[:size]
         return pb.ListOperationsResponse(
-            operations=[operation_to(operation) for operation in shown],
+            operations=[in_list(operation_to(operation)) for operation in shown],
             next_page_token=page_token(scope, shown[-1].operation_id if len(found) > size else None),
         )
 

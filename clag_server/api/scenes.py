@@ -26,5 +26,6 @@ class SceneCalls:
         )
         return pb.SignalSceneResponse(
             closed_episode_id="" if closed.episode is None else episode_id(closed.episode),
+            operation_id=closed.operation_id,
             revision=revision(request.namespace, closed.revision),
         )

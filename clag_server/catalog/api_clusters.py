@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,9 @@ class ClusterEdits(Protocol):
         self, ns: int, cluster: int, *, before: int | None, limit: int
     ) -> Sequence[ClusterHistoryEntry]:
         """Page through what happened to a cluster, newest first, also to one that is gone."""
+
+    async def last_access(self, ns: int, clusters: Sequence[int]) -> Mapping[int, int]:
+        """Return when a member of each cluster was last given in an answer (nanoseconds); absent for none."""
 
     async def memories_by_id(
         self, ns: int, memory_ids: Sequence[str], *, embeddings: bool = False

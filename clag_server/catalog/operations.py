@@ -11,10 +11,11 @@ import sqlalchemy as sa
 
 from clag_server.catalog.ids import IdMaker
 from clag_server.catalog.rows import to_json
+from clag_server.catalog.schema import namespaces
 from clag_server.catalog.schema import operations as table
 from clag_server.catalog.transaction import WriteTx
 from clag_server.types.errors import NotFound, RequestIdReused
-from clag_server.types.operation import JsonValue, Operation, OperationKind, OperationState
+from clag_server.types.operation import BASE, JsonValue, Operation, OperationKind, OperationState
 
 KEEP_REQUEST_NS: Final = 24 * 3600 * 10**9
 """How long a request id is remembered, in nanoseconds."""
@@ -117,8 +118,16 @@ def unfinished(connection: sa.Connection, kinds: Sequence[OperationKind] | None)
 
 
 def forget(tx: WriteTx, *, ended_before_ns: int) -> int:
-    """Remove operations that ended before; returns how many."""
-    return tx.connection.execute(sa.delete(table).where(table.c.end_time_ns < ended_before_ns)).rowcount
+    """Remove operations that ended before; returns how many.
+
+    Of each namespace the last one that left word of where it began stays: what starts by itself counts from there.
+    """
+    counted = sa.func.json_extract(table.c.progress, f"$.{BASE}").is_not(None)
+    last = sa.select(sa.func.max(table.c.number)).where(counted, table.c.ns.in_(sa.select(namespaces.c.ns)))
+    gone = sa.delete(table).where(
+        table.c.end_time_ns < ended_before_ns, table.c.number.not_in(last.group_by(table.c.ns, table.c.kind))
+    )
+    return tx.connection.execute(gone).rowcount
 
 
 def _forget_request(tx: WriteTx, same: sa.ColumnElement[bool], *, before_ns: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -37,6 +37,10 @@ class SqliteClusters(SqliteBase):
     ) -> Sequence[ClusterHistoryEntry]:
         """Return a page of a cluster's history."""
         return await self._read(lambda c: cluster_log.read_notes(c, ns, cluster, before=before, limit=limit))
+
+    async def last_access(self, ns: int, clusters: Sequence[int]) -> Mapping[int, int]:
+        """Return when members were last accessed."""
+        return await self._read(lambda c: _last_access(c, ns, clusters))
 
     async def memories_by_id(
         self, ns: int, memory_ids: Sequence[str], *, embeddings: bool = False
@@ -89,6 +93,18 @@ def _edit(tx: WriteTx, ns: int, plan: PlacementPlan, answer: EditAnswer | None, 
     if answer is not None:
         cluster_log.save_answer(tx, ns, answer, now_ns=now_ns)
     return tx.revision
+
+
+def _last_access(connection: sa.Connection, ns: int, clusters: Sequence[int]) -> Mapping[int, int]:
+    m = memories.c
+    found: dict[int, int] = {}
+    for number in clusters:  # one short look at the index of members each, however many there are elsewhere
+        last = connection.scalar(
+            sa.select(sa.func.max(m.last_access_time_ns)).where(m.ns == ns, m.cluster == number)
+        )
+        if last is not None:
+            found[number] = last
+    return found
 
 
 def _by_ids(connection: sa.Connection, ns: int, memory_ids: Sequence[str], *, embeddings: bool) -> Sequence[Memory]:

@@ -69,23 +69,7 @@ class EditDraft:
     def found(self, title: str) -> int:
         """Add a new cluster and return its provisional (negative) number."""
         number = _NEW - sum(1 for n in self._clusters if n < 0)
-        self._clusters[number] = Cluster(
-            cluster=number,
-            title=title,
-            summary="",
-            tags=(),
-            representatives=(),
-            vector_sum=np.zeros(self.cluster_map.dim, dtype=np.float32),
-            closed_episodes=0,
-            memory_count=0,
-            state=ClusterState.ACTIVE,
-            pinned=False,
-            profile_stale=True,
-            profile_count=0,
-            create_time_ns=self.now_ns,
-            update_time_ns=self.now_ns,
-            client_fields=frozenset({ClusterField.TITLE}) if title else frozenset(),
-        )
+        self._clusters[number] = new_cluster(number, title, self.cluster_map.dim, self.now_ns)
         return number
 
     def move_episode(self, number: int, target: int, reason: str) -> None:
@@ -113,6 +97,12 @@ class EditDraft:
     def remove(self, number: int) -> None:
         """Remove a cluster that everything was moved out of."""
         self._removed.append(number)
+
+    def active_clusters(self) -> int:
+        """Return how many active clusters the edit leaves."""
+        numbers = (set(self.cluster_map.clusters) | set(self._clusters)) - set(self._removed)
+        states = (self._clusters.get(n) or self.cluster_map.clusters[n] for n in numbers)
+        return sum(cluster.state is ClusterState.ACTIVE for cluster in states)
 
     def plan(self, next_cluster: int, next_episode: int) -> tuple[PlacementPlan, dict[int, int]]:
         """Return the plan, and the real number of each provisional cluster."""
@@ -190,6 +180,27 @@ class EditDraft:
         return RoutingDecision(
             decided_by=self.by, candidates=(), vote=None, reason=reason, provisional=False, time_ns=self.now_ns
         )
+
+
+def new_cluster(number: int, title: str, dim: int, now_ns: int) -> Cluster:
+    """Return a cluster without members; a title is a client's."""
+    return Cluster(
+        cluster=number,
+        title=title,
+        summary="",
+        tags=(),
+        representatives=(),
+        vector_sum=np.zeros(dim, dtype=np.float32),
+        closed_episodes=0,
+        memory_count=0,
+        state=ClusterState.ACTIVE,
+        pinned=False,
+        profile_stale=True,
+        profile_count=0,
+        create_time_ns=now_ns,
+        update_time_ns=now_ns,
+        client_fields=frozenset({ClusterField.TITLE}) if title else frozenset(),
+    )
 
 
 def closed_centroids(cluster_map: ClusterMap, number: int) -> tuple[list[int], Matrix]:

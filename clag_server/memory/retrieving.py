@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clag_server.catalog.api import EpisodeMembers, LexicalHits, MatchingKeys
+from clag_server.memory.archiving import hidden_clusters
 from clag_server.memory.candidates import candidate_episodes
 from clag_server.memory.centroids import unit
 from clag_server.memory.config import RetrieveConfig
@@ -70,6 +71,7 @@ class Retrieval:
         self._degraded: list[Degradation] = []
         self._lexical: dict[int, float] = {}
         self._allowed: MatchingKeys | None = None
+        self._hidden: set[int] = set()
         self.returned: tuple[int, ...] = ()
         """Keys of the hits, once they were yielded."""
 
@@ -81,6 +83,8 @@ class Retrieval:
         if query.where is not None:
             self._allowed = await state.catalog.matching_keys(state.ns, query.where, limit=_FILTER_LIMIT)
         self._lexical = {int(k): float(s) for k, s in zip(hits.keys, hits.scores, strict=True)}
+        if not query.include_archived:
+            self._hidden = hidden_clusters(state.map, vector, state.organize, self._config.archived_cosine)
         embedded = time.perf_counter()
 
         # The net's search needs only the vector: it runs beside stage one and the reading of the picked episodes.
@@ -186,13 +190,17 @@ class Retrieval:
         cluster_map = self._state.map
         allowed = None if self._allowed is None else self._allowed.episodes
         found = candidate_episodes(
-            cluster_map, vector, with_words=hits.episodes, permitted=allowed, config=self._config
+            cluster_map,
+            vector,
+            with_words=np.concatenate([hits.episodes, self._of_archived()]),
+            permitted=allowed,
+            config=self._config,
         )
         numbers = found.numbers
         sizes = found.sizes if allowed is None else _counted(numbers, allowed)
         keep = sizes > 0
-        if cluster_map.archived and not self._query.include_archived:
-            keep &= ~np.isin(found.clusters, list(cluster_map.archived))
+        if self._hidden:
+            keep &= ~np.isin(found.clusters, list(self._hidden))
         numbers = numbers[keep]
         permitted = self._permitted(hits.keys)
         return score_episodes(
@@ -220,7 +228,7 @@ class Retrieval:
         clusters = None
         if not everywhere:
             clusters = [n for n, _ in state.map.routable.nearest(vector, config.net_partitions)]
-            clusters += sorted(state.map.provisional)
+            clusters += sorted(state.map.provisional | (state.map.archived - self._hidden))
         # Under a filter most hits may not be permitted: look deeper.
         limit = _GLOBAL_DENSE if everywhere or self._allowed is not None else config.net
         return await state.index.search(state.ns, clusters, vector, limit=limit)
@@ -253,15 +261,21 @@ class Retrieval:
     def _permit(self, members: EpisodeMembers) -> EpisodeMembers:
         """Leave out what the filter or an archived cluster forbids."""
         keep = self._permitted(members.keys)
-        if self._state.map.archived and not self._query.include_archived:
-            keep &= np.array([self._active(int(e)) for e in members.episodes], dtype=np.bool_)
+        if self._hidden:
+            keep &= np.array([self._searched(int(e)) for e in members.episodes], dtype=np.bool_)
         return EpisodeMembers(
             members.keys[keep], members.episodes[keep], members.positions[keep], members.vectors[keep]
         )
 
-    def _active(self, episode: int) -> bool:
+    def _searched(self, episode: int) -> bool:
         known = self._state.map.episodes.get(episode)
-        return known is None or known.cluster not in self._state.map.archived
+        return known is None or known.cluster not in self._hidden
+
+    def _of_archived(self) -> NDArray[np.int64]:
+        """Return the episodes of archived clusters that this question searches: centroids do not lead to them."""
+        cluster_map = self._state.map
+        shown = cluster_map.archived - self._hidden
+        return np.array(sorted(e for n in shown for e in cluster_map.cluster_episodes.get(n, ())), dtype=np.int64)
 
     def _space(self, scored: EpisodeScores, picked: NDArray[np.int64]) -> SearchSpace:
         clusters = self._state.map.clusters

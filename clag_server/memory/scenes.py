@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from clag_server.catalog.api import Catalog
@@ -18,10 +19,11 @@ class SceneSignal(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SceneClosed:
-    """The episode that was closed, None where none was open, and the revision."""
+    """The episode that was closed (None: none), the revision, and the re-organization that began ("": none)."""
 
     episode: int | None
     revision: int
+    operation_id: str = ""
 
 
 class Scenes:
@@ -30,11 +32,15 @@ class Scenes:
     Args:
         registry: Gives each signal its namespace.
         catalog: The system of record.
+        switched: Hears of each namespace whose scene changed; gives the re-organization that it starts, or "".
     """
 
-    def __init__(self, registry: NamespaceRegistry, *, catalog: Catalog) -> None:
+    def __init__(
+        self, registry: NamespaceRegistry, *, catalog: Catalog, switched: Callable[[str], Awaitable[str]]
+    ) -> None:
         self._registry = registry
         self._catalog = catalog
+        self._switched = switched
 
     async def signal(self, namespace: str, session_id: str, signal: SceneSignal) -> SceneClosed:
         """Close the session's open episode, with everything that was stored before the signal.
@@ -45,4 +51,5 @@ class Scenes:
         pipeline = await self._registry.pipeline(namespace, create=False)
         why = "the scene changed" if signal is SceneSignal.SCENE_SWITCH else "the session ended"
         episode = await pipeline.end_episode(session_id, why)
-        return SceneClosed(episode, await self._catalog.revision())
+        begun = await self._switched(namespace) if signal is SceneSignal.SCENE_SWITCH else ""
+        return SceneClosed(episode, await self._catalog.revision(), begun)

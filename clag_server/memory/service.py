@@ -14,6 +14,7 @@ from clag_server.memory.editing import Editor
 from clag_server.memory.namespaces import Namespaces
 from clag_server.memory.operations import Operations
 from clag_server.memory.reindexing import Reindexing
+from clag_server.memory.reorganizing.service import Reorganizing
 from clag_server.memory.scenes import Scenes
 from clag_server.types.cluster import Cluster
 from clag_server.types.filters import Filter
@@ -119,6 +120,10 @@ class MemoryService(Protocol):
     @property
     def reindexing(self) -> Reindexing:
         """Rebuilds of the vector index."""
+
+    @property
+    def reorganizing(self) -> Reorganizing:
+        """Re-organization of clusters."""
 
     async def start(self) -> None:
         """Open the stores, resume unfinished work."""

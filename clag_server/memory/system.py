@@ -13,6 +13,7 @@ import structlog
 from clag_server.catalog.api import Catalog, MemoryPage, Namespace
 from clag_server.catalog.api_log import OperationStore
 from clag_server.catalog.api_reembed import EmbedderSwitch
+from clag_server.memory.archiving import ArchiveSweep
 from clag_server.memory.cluster_editing import ClusterEditing
 from clag_server.memory.cluster_views import views
 from clag_server.memory.competence import Competence
@@ -30,6 +31,8 @@ from clag_server.memory.progress import ProgressHub
 from clag_server.memory.reembedding import Reembedding
 from clag_server.memory.registry import Models, NamespaceRegistry
 from clag_server.memory.reindexing import Reindexing
+from clag_server.memory.reorganizing.service import Reorganizing
+from clag_server.memory.reorganizing.triggers import ReorganizeTriggers
 from clag_server.memory.retrieving import Retrieval, Tools
 from clag_server.memory.scenes import Scenes
 from clag_server.memory.service import ClusterView, Created, StoreStats, SystemStats
@@ -88,7 +91,6 @@ class MemorySystem:
         self._cluster_edits = ClusterEditing(self._registry, catalog=catalog, now_ns=now_ns)
         self._touching: set[asyncio.Task[None]] = set()
         self.edits = Editor(self._registry, catalog=catalog, hub=self._hub, cache=self._cache, now_ns=now_ns)
-        self.scenes = Scenes(self._registry, catalog=catalog)
         self.operations = Operations(catalog, now_ns=now_ns)
         self.whole = Namespaces(
             self._registry,
@@ -116,6 +118,24 @@ class MemorySystem:
             reembedding=self._reembedding,
             now_ns=now_ns,
         )
+        self.reorganizing = Reorganizing(
+            self._registry,
+            catalog=catalog,
+            operations=self.operations,
+            models=models,
+            config=organize,
+            now_ns=now_ns,
+        )
+        self.triggers = ReorganizeTriggers(
+            self._registry,
+            reorganizing=self.reorganizing,
+            operations=self.operations,
+            catalog=catalog,
+            config=organize,
+            now_ns=now_ns,
+        )
+        self.scenes = Scenes(self._registry, catalog=catalog, switched=self.triggers.scene_switched)
+        self.archiving = ArchiveSweep(self._registry, catalog=catalog, config=organize, now_ns=now_ns)
         self.sweep = ExpirySweep(
             self._registry, catalog=catalog, editor=self.edits, pause_s=ingest.expiry_sweep_s, now_ns=now_ns
         )
@@ -148,9 +168,13 @@ class MemorySystem:
         await self.whole.resume()
         await self._registry.resume()
         self.sweep.start()
+        self.archiving.start()
+        self.triggers.start()
 
     async def stop(self) -> None:
         """Stop what works on its own, the pipelines, the index and the catalog, in this order."""
+        await self.triggers.stop()
+        await self.archiving.stop()
         await self.sweep.stop()
         await self.operations.stop()
         await self.edits.stop()

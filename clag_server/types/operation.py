@@ -5,9 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
+
+
+BASE: Final = "base"
+"""Key in an operation's progress under which one that may start by itself says how much there was when it began."""
 
 
 class OperationKind(enum.IntEnum):

@@ -1,0 +1,209 @@
+"""A plan by vectors alone: deterministic, and the stand-in wherever no language model is trusted.
+
+    merge: clusters whose episodes are as near to the other cluster as to their own
+    split: clusters of two well separated parts
+    reassign: episodes that another cluster is clearly nearer to
+
+Merging and splitting have a gap between their thresholds, so that what one plan does the next does not undo.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clag_server.memory.config import OrganizeConfig
+from clag_server.memory.reorganizing.draft import PlanDraft
+from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home, centroids, fit, unit_rows
+from clag_server.memory.reorganizing.plan import StepKind
+from clag_server.memory.splitting import two_means
+from clag_server.types.memory import DecidedBy, Matrix
+
+__all__ = ["plan_by_vectors"]
+
+_LEAST_EPISODES = 4
+"""Episodes below which a cluster is not split: two of each half at least, or the halves are single episodes."""
+
+_UNLIKE = 10.0
+"""Added to the gap of clusters that routing would not have joined: only a target makes one of them."""
+
+_LEAST_SHARE = 0.1
+"""Least share of a cluster's memories in the smaller part of a split."""
+
+
+def plan_by_vectors(layout: Layout, config: OrganizeConfig, *, target: int) -> PlanDraft:
+    """Return the plan; `target` is about how many active clusters to aim for, 0 leaves it to the memories."""
+    draft = PlanDraft(layout, DecidedBy.VECTOR)
+    if not len(layout.episodes):
+        return draft
+    merged = _merge(draft, config, target)
+    _split(draft, config, target, but=merged)
+    _reassign(draft, config)
+    return draft
+
+
+# --- merging
+def _merge(draft: PlanDraft, config: OrganizeConfig, target: int) -> set[int]:
+    """Merge the pair that is nearest to being one, again and again; returns the clusters that took others in."""
+    pairs = _Pairs(draft, config)
+    groups: dict[int, list[int]] = {}
+    count = draft.layout.active
+    while True:
+        found = pairs.nearest()
+        if found is None:
+            break
+        gap, into, other = found
+        if gap > config.reorganize_merge_gap and not (target and count > target):
+            break
+        pairs.join(into, other)
+        groups.setdefault(into, []).extend([other, *groups.pop(other, [])])
+        count -= 1
+    for into, others in sorted(groups.items()):
+        names = "it" if len(others) == 1 else "they"
+        draft.merge(into, sorted(others), f"{names} and the cluster are as near to each other as to themselves")
+    return set(groups)
+
+
+class _Pairs:
+    """How far every two clusters are from being one: how much nearer their episodes are to their own.
+
+    The mean cosine of a cluster's episodes with another's centroid is one product, because the mean of products
+    with one vector is the product with the mean.
+    """
+
+    def __init__(self, draft: PlanDraft, config: OrganizeConfig) -> None:
+        layout = draft.layout
+        self._config = config
+        self._layout = layout
+        rows = np.flatnonzero(np.isin(layout.homes, np.array(sorted(layout.movable), dtype=np.int64)))
+        homes = layout.homes[rows]
+        self.numbers, self._sums, self._counts = centroids(layout.vectors[rows], homes)
+        own = fit(layout, layout.homes, rows).own
+        groups = by_home(homes)
+        self._rows = {number: rows[part] for number, part in groups.items()}
+        self._own = np.array([_mean(own[part]) for part in groups.values()])
+        self._memories = np.array([int(layout.sizes[part].sum()) for part in self._rows.values()], dtype=np.int64)
+        known = self._own[~np.isnan(self._own)]
+        # A cluster of one episode has no cohesion of its own: it is held to what is usual here.
+        self._usual = max(float(known.mean()) if len(known) else 0.0, config.cluster_cosine)
+        self._heads = unit_rows(self._sums)
+        self._means = self._sums / self._counts[:, None]
+        self._gaps = self._all_gaps()
+
+    def nearest(self) -> tuple[float, int, int] | None:
+        """Return (gap, the larger cluster, the other) of the pair that is nearest to being one."""
+        if len(self.numbers) < 2:
+            return None
+        at = int(np.argmin(self._gaps))
+        i, j = divmod(at, len(self.numbers))
+        gap = float(self._gaps[i, j])
+        if not np.isfinite(gap):
+            return None
+        if (self._memories[j], -self.numbers[j]) > (self._memories[i], -self.numbers[i]):
+            i, j = j, i
+        return gap, int(self.numbers[i]), int(self.numbers[j])
+
+    def join(self, into: int, other: int) -> None:
+        """Make two clusters one."""
+        i, j = (int(np.searchsorted(self.numbers, number)) for number in (into, other))
+        self._rows[into] = np.concatenate([self._rows[into], self._rows.pop(other)])
+        self._sums[i] += self._sums[j]
+        self._counts[i] += self._counts[j]
+        self._heads[i] = unit_rows(self._sums[i][None, :])[0]
+        self._means[i] = self._sums[i] / self._counts[i]
+        self._memories[i] += self._memories[j]
+        vectors = self._layout.vectors[self._rows[into]]
+        rest = unit_rows(self._sums[i] - vectors)
+        self._own[i] = float(np.einsum("ij,ij->i", rest, vectors).mean())
+        self._counts[j] = 0
+        self._gaps[j, :] = self._gaps[:, j] = np.inf
+        row = self._gap_of(i)
+        self._gaps[i, :] = self._gaps[:, i] = row
+
+    def _all_gaps(self) -> NDArray[np.float64]:
+        if not len(self.numbers):
+            return np.zeros((0, 0))
+        return np.stack([self._gap_of(i) for i in range(len(self.numbers))])
+
+    def _gap_of(self, i: int) -> NDArray[np.float64]:
+        """Return a cluster's gap with each (k,): infinite with itself, with what is gone, and past the bound."""
+        there = (self._heads @ self._means[i]).astype(np.float64)
+        back = (self._means @ self._heads[i]).astype(np.float64)
+        own = np.where(np.isnan(self._own), self._usual, self._own)
+        gaps: NDArray[np.float64] = np.maximum(own[i] - there, own - back)
+        gaps[np.minimum(there, back) < self._config.cluster_cosine] += _UNLIKE
+        gaps[self._memories + self._memories[i] > self._config.cluster_max] = np.inf
+        gaps[self._counts == 0] = np.inf
+        gaps[i] = np.inf
+        return gaps
+
+
+# --- splitting
+def _split(draft: PlanDraft, config: OrganizeConfig, target: int, *, but: set[int]) -> None:
+    """Split what holds two parts; with a target, also the loosest until there are as many."""
+    layout = draft.layout
+    found = []
+    for number, rows in by_home(draft.homes).items():
+        if number not in layout.movable or number in but:
+            continue
+        parts = _parts(layout.vectors, layout.sizes, rows)
+        if parts is not None:
+            found.append((number, *parts))
+    for number, leaving, margin, likeness in sorted(found, key=lambda one: (-one[2], one[0])):
+        too_large = draft.size(number) > config.cluster_max
+        apart = margin >= config.reorganize_split_margin and likeness < config.cluster_cosine
+        wanted = apart and not (target and draft.clusters >= target)
+        if wanted or too_large or (target and draft.clusters < target):
+            reason = "it grew too large" if too_large else f"it holds two parts that are apart (by {margin:.2f})"
+            draft.found(StepKind.SPLIT, [number], leaving, reason)
+
+
+def _parts(vectors: Matrix, sizes: Numbers, rows: Numbers) -> tuple[Numbers, float, float] | None:
+    """Return the rows that would leave, how far the parts are apart, and the cosine of their centroids."""
+    if len(rows) < _LEAST_EPISODES:
+        return None
+    leaving = two_means(vectors[rows])
+    if leaving is None:
+        return None
+    gone, left = rows[leaving], rows[~leaving]
+    if min(len(gone), len(left)) < 2 or sizes[gone].sum() < _LEAST_SHARE * sizes[rows].sum():
+        return None
+    margins = []
+    sums = [vectors[part].sum(axis=0) for part in (left, gone)]
+    for here, there, part in ((0, 1, left), (1, 0, gone)):
+        rest = unit_rows(sums[here] - vectors[part])
+        own = np.einsum("ij,ij->i", rest, vectors[part])
+        margins.append(own - vectors[part] @ unit_rows(sums[there][None, :])[0])
+    heads = unit_rows(np.stack(sums))
+    return gone, float(np.concatenate(margins).mean()), float(heads[0] @ heads[1])
+
+
+# --- moving
+def _reassign(draft: PlanDraft, config: OrganizeConfig) -> None:
+    """Move episodes to clusters that are clearly nearer, those that gain most first, as far as there is room."""
+    layout = draft.layout
+    allowed = np.array(
+        sorted({*layout.movable, *(int(n) for n in np.unique(draft.homes) if n < 0)}), dtype=np.int64
+    )
+    rows = np.flatnonzero(np.isin(draft.homes, allowed))
+    if not len(rows):
+        return
+    now = fit(layout, draft.homes, rows)
+    gain = now.other - now.own  # NaN for one that is alone: it is for merging
+    better = (gain >= config.reorganize_move_margin) & (now.other >= config.cluster_cosine)
+    better &= np.isin(now.nearest, allowed)
+    chosen = np.flatnonzero(better)
+    room = {int(n): config.cluster_max - draft.size(int(n)) for n in np.unique(now.nearest[chosen])}
+    moves: dict[tuple[int, int], list[int]] = {}
+    for at in sorted(chosen, key=lambda at: (-gain[at], int(rows[at]))):
+        row, into = int(rows[at]), int(now.nearest[at])
+        if layout.sizes[row] <= room[into]:
+            room[into] -= int(layout.sizes[row])
+            moves.setdefault((int(draft.homes[row]), into), []).append(row)
+    for (source, into), some in sorted(moves.items()):
+        draft.reassign(source, into, np.array(sorted(some), dtype=np.int64), "the other cluster is clearly nearer")
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else float("nan")
