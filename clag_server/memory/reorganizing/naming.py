@@ -66,7 +66,10 @@ class _Naming:
         self._layout = layout
         self._groups = by_home(homes_after(layout, plan))
         self._taken = Counter(cluster.title for cluster in state.map.clusters.values())
-        self._renamed = {step.target for step in plan.steps if step.kind is StepKind.RENAME}
+        renames = [step for step in plan.steps if step.kind is StepKind.RENAME]
+        self._renamed = {step.target for step in renames}
+        self._taken.update(step.new_title for step in renames)
+        self._taken.subtract(step.old_title for step in renames)
         self.profiles: dict[int, Cluster] = {}
 
     async def target(self, step: PlanStep) -> PlanStep:
