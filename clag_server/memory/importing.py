@@ -113,7 +113,7 @@ class _ImportStore:
         rows = await asyncio.to_thread(self._with_tokens, items)
         self.sessions.update(row.memory.session_id for row in rows if isinstance(row, ImportedMemory))
         state = self._pipeline.state
-        async with state.lock:
+        async with state.editing():
             result = await state.catalog.import_rows(
                 ns, rows, first_seq=first_seq, stream=stream, options=self._options, now_ns=now_ns
             )
@@ -130,7 +130,7 @@ class _ImportStore:
         state = self._pipeline.state
 
         async def finish() -> StreamPosition:
-            async with state.lock:
+            async with state.editing():
                 position, result = await state.catalog.finish_import(
                     ns, ref, last_seq=last_seq, now_ns=state.now_ns()
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from clag_server.memory.finished import finished
 from clag_server.memory.index_text import lexical_text
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.progress import KeyProgress, ProgressHub
@@ -35,13 +36,13 @@ async def restore(
         return frozenset()
     mine = [(memory, vectors[row]) for row, memory in enumerate(memories) if memory.key in reserved]
     lexical = await asyncio.to_thread(lambda: [lexical_text(memory) for memory, _ in mine])
-    async with state.lock:
+    async with state.editing():
         embedded = [
             EmbeddedMemory(memory.key, vector, tokens)
             for (memory, vector), tokens in zip(mine, lexical, strict=True)
             if still(memory)
         ]
-        result = await asyncio.shield(state.catalog.place_reserved(state.ns, embedded, now_ns=state.now_ns()))
+        result = await finished(state.catalog.place_reserved(state.ns, embedded, now_ns=state.now_ns()))
         await state.mirror(episodes=result.episodes, clusters=result.clusters)
     placed = frozenset(item.key for item in result.items if item.key is not None)
     hub.publish(
