@@ -31,6 +31,7 @@ _COMMANDS: Final = {
     "update": ("clag_server.cli.update", "Change fields of one memory."),
     "delete": ("clag_server.cli.memories", "Delete memories by id or by what they have in common."),
     "namespaces": ("clag_server.cli.namespaces", "List, create, show, set or delete namespaces."),
+    "reorganize": ("clag_server.cli.reorganize", "Re-organize the clusters of a namespace, or show the plan."),
     "reindex": ("clag_server.cli.reindex", "Rebuild a vector index, or embed a namespace again."),
     "operations": ("clag_server.cli.operations", "List long-running operations."),
     "operation": ("clag_server.cli.operations", "Show, follow or cancel one operation."),

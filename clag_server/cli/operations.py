@@ -166,6 +166,10 @@ def _facts(operation: pb.Operation) -> Table:
 
 
 def _result(operation: pb.Operation) -> str:
+    if operation.HasField("reorganize"):
+        done = operation.reorganize
+        moved = f"{done.memories_moved:,} memories {'would move' if done.dry_run else 'moved'}"
+        return f"{moved}, {done.clusters_before:,} clusters before and {done.clusters_after:,} after"
     if not operation.HasField("reindex"):
         return ""
     return f"{operation.reindex.memories:,} memories, embedded by {one_line(operation.reindex.embedding_model)}"

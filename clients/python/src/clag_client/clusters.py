@@ -1,4 +1,4 @@
-"""Clusters: reading them and editing them by hand; the part of both clients for ClusterService."""
+"""Clusters: reading them, editing them by hand, having them re-organized; a part of both clients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import grpc
+from clag.v1 import admin_service_pb2 as admin_pb
 from clag.v1 import cluster_service_pb2 as pb
 from clag.v1 import types_pb2
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -16,6 +17,7 @@ from clag_client.errors import ClagError
 from clag_client.retry import Outage, RetryPolicy
 
 if TYPE_CHECKING:
+    from clag.v1.admin_service_pb2_grpc import AdminServiceAsyncStub  # exists for type checkers only
     from clag.v1.cluster_service_pb2_grpc import ClusterServiceAsyncStub  # exists for type checkers only
 
     from clag_client.aio import AsyncClient
@@ -46,6 +48,7 @@ class EditOptions(TypedDict, total=False):
 class AsyncClusterCalls(UnaryCalls):
     """Methods of `AsyncClient`. Every one raises `ClagError` when the call fails."""
 
+    admin: AdminServiceAsyncStub
     clusters: ClusterServiceAsyncStub
     _retry: RetryPolicy
 
@@ -154,6 +157,36 @@ class AsyncClusterCalls(UnaryCalls):
         request = pb.ArchiveClusterRequest(edit=_edit(namespace, options), cluster_id=cluster_id, archived=archived)
         return await self._repeated(self.clusters.ArchiveCluster, request, options)
 
+    async def reorganize(
+        self,
+        namespace: str,
+        *,
+        dry_run: bool = False,
+        target_clusters: int = 0,
+        cluster_ids: Sequence[str] = (),
+        request_id: str = "",
+        timeout_s: float | None = None,
+    ) -> admin_pb.Operation:
+        """Begin a re-organization of the clusters of a namespace; returns the operation, which goes on by itself.
+
+        Args:
+            namespace: whose clusters.
+            dry_run: makes the plan, tells it as the operation's result, and changes nothing.
+            target_clusters: about how many clusters to aim for; 0 leaves it to the memories.
+            cluster_ids: clusters to look at; all when empty. Pinned ones are left as they are.
+            request_id: makes repeating the call safe for 24 hours. A new one by default.
+            timeout_s: deadline of each try, in seconds.
+        """
+        request = admin_pb.ReorganizeRequest(
+            namespace=namespace,
+            request_id=request_id or uuid.uuid4().hex,
+            dry_run=dry_run,
+            target_clusters=target_clusters,
+            cluster_ids=cluster_ids,
+        )
+        options = EditOptions() if timeout_s is None else EditOptions(timeout_s=timeout_s)
+        return (await self._repeated(self.admin.Reorganize, request, options)).operation
+
     async def _repeated(
         self, method: grpc.aio.UnaryUnaryMultiCallable[Any, T], request: object, options: EditOptions
     ) -> T:
@@ -229,6 +262,26 @@ class SyncClusterCalls:
     ) -> pb.ArchiveClusterResponse:
         """Take a cluster out of default retrieval, or (`archived=False`) back into it."""
         return self._loop.run(self._client.archive_cluster(namespace, cluster_id, archived=archived, **options))
+
+    def reorganize(
+        self,
+        namespace: str,
+        *,
+        dry_run: bool = False,
+        target_clusters: int = 0,
+        cluster_ids: Sequence[str] = (),
+        request_id: str = "",
+    ) -> admin_pb.Operation:
+        """Begin a re-organization of clusters; returns the operation, which goes on by itself."""
+        return self._loop.run(
+            self._client.reorganize(
+                namespace,
+                dry_run=dry_run,
+                target_clusters=target_clusters,
+                cluster_ids=cluster_ids,
+                request_id=request_id,
+            )
+        )
 
 
 def _edit(namespace: str, options: EditOptions) -> pb.Edit:
