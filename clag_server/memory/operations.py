@@ -200,8 +200,8 @@ class Operations:
             self._begin(stored)
         return stored
 
-    async def unfinished(self, ns: int, kinds: Iterable[OperationKind]) -> Operation | None:
-        """Return the oldest operation of the kinds that is not ended on a namespace, None without one."""
+    async def unfinished(self, ns: int | None, kinds: Iterable[OperationKind]) -> Operation | None:
+        """Return the oldest operation of the kinds that is not ended on a namespace (None: of the server's own)."""
         found = await self._store.unfinished_operations(tuple(kinds))
         return next((operation for operation in found if operation.ns == ns), None)
 

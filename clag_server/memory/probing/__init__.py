@@ -1,0 +1,1 @@
+"""The competence probe: bundled questions, how a language model is asked them, and what its answers earn it."""
