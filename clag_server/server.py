@@ -140,6 +140,7 @@ class _Server:
             capabilities=("milvus-server",) if settings.index.uri else ("milvus-lite",),
             embedder=self._embedder_facts,
             slm=self._slm_facts,
+            probe=lambda: self._system.competence.report,
         )
         self._grpc = self._build_grpc()
 
@@ -278,6 +279,7 @@ def _memory_system(settings: Settings, catalog: SystemCatalog, models: ModelHost
         organize=settings.organize,
         retrieve=settings.retrieve,
         data_dir=data_dir,
+        slm_identity=models.slm_identity,
         bytes_on_disk=lambda: directory_bytes(data_dir),
     )
 

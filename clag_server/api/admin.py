@@ -19,6 +19,7 @@ from clag_server.api.interceptors.drain import DrainGate
 from clag_server.api.interceptors.guard import Context
 from clag_server.api.namespaces import NamespaceCalls
 from clag_server.api.operations import OperationCalls
+from clag_server.api.probe import ProbeCalls
 from clag_server.api.reorganize import ReorganizeCalls
 from clag_server.api.unserved import serves, unserved_methods
 from clag_server.memory.feeds import Feeds
@@ -30,7 +31,7 @@ SERVICE = "AdminService"
 
 
 @serves(SERVICE)
-class AdminServicer(NamespaceCalls, OperationCalls, ReorganizeCalls, ExportCalls, ImportCalls):
+class AdminServicer(NamespaceCalls, OperationCalls, ReorganizeCalls, ProbeCalls, ExportCalls, ImportCalls):
     """Tells how the server stands.
 
     Args:

@@ -13,6 +13,7 @@ import clag_server
 from clag_server.api import limits
 from clag_server.api.convert_memory import etag
 from clag_server.api.convert_namespace import settings_to
+from clag_server.api.convert_probe import probe_to
 from clag_server.api.convert_values import duration, time_to
 from clag_server.api.facts import ModelFacts, ServerFacts
 from clag_server.catalog.api import Namespace
@@ -45,6 +46,7 @@ def namespace_to(namespace: Namespace) -> pb.Namespace:
 
 def server_info_to(facts: ServerFacts, *, unimplemented: Sequence[str]) -> pb.GetServerInfoResponse:
     """Version, limits and models of the server."""
+    probe = facts.probe()
     return pb.GetServerInfoResponse(
         version=clag_server.__version__,
         contract=PACKAGE,
@@ -65,6 +67,7 @@ def server_info_to(facts: ServerFacts, *, unimplemented: Sequence[str]) -> pb.Ge
         ),
         embedder=_model(facts.embedder()),
         slm=_model(facts.slm()),
+        probe=probe_to(probe) if probe is not None else None,
         start_time=time_to(facts.start_time_ns),
     )
 

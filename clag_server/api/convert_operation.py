@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from clag.v1 import admin_service_pb2 as pb
 from clag.v1 import types_pb2
 
+from clag_server.api.convert_probe import probe_to
 from clag_server.api.convert_reorganize import reorganize_result_to
 from clag_server.api.convert_values import time_to
+from clag_server.memory.probing.reports import report_from
 from clag_server.types.operation import JsonValue, Operation, OperationKind, OperationState
 
 if TYPE_CHECKING:
@@ -54,9 +57,16 @@ def _reorganize(message: pb.Operation, result: Mapping[str, JsonValue]) -> None:
     message.reorganize.CopyFrom(reorganize_result_to(message.namespace, result))
 
 
+def _probe(message: pb.Operation, result: Mapping[str, JsonValue]) -> None:
+    # An operation is kept for a week, and so may outlive the version whose marks it holds.
+    with suppress(ValueError, KeyError, TypeError):
+        message.probe.CopyFrom(probe_to(report_from(result)))
+
+
 _RESULTS: Mapping[OperationKind, Callable[[pb.Operation, Mapping[str, JsonValue]], None]] = {
     OperationKind.REINDEX: _reindex,
     OperationKind.REEMBED: _reindex,
     OperationKind.REORGANIZE: _reorganize,
+    OperationKind.PROBE: _probe,
 }
 """How the result of each kind is told; kinds that are not here have none."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from clag_server.memory.config import IngestConfig
 from clag_server.models.api import EngineStatus
+from clag_server.types.competence import ProbeReport
 
 __all__ = ["ModelFacts", "OpenStreams", "ServerFacts"]
 
@@ -59,6 +60,7 @@ class ServerFacts:
         capabilities: Optional features that are switched on.
         embedder: Asks for the embedder's state.
         slm: Asks for the SLM's state.
+        probe: Asks for the outcome of the last competence probe of the SLM; None when there is none.
         streams: The open ingest streams.
     """
 
@@ -68,6 +70,7 @@ class ServerFacts:
     capabilities: tuple[str, ...]
     embedder: Callable[[], ModelFacts]
     slm: Callable[[], ModelFacts]
+    probe: Callable[[], ProbeReport | None] = lambda: None
     streams: OpenStreams = field(default_factory=OpenStreams)
 
     def embedding_dim(self) -> int | None:

@@ -65,6 +65,7 @@ class OrganizeConfig:
         cold_clusters: ... into so many clusters.
         trust: Who says how far the SLM is trusted: "probe" (the competence probe), "full" (every skill, for
             measurements), "none".
+        probe_auto: Whether a language model that was not probed yet is probed by itself, in the background.
         annotate: Who writes context, keywords and tags: "terms" (deterministic, from the most distinctive terms)
             or "slm" (falls back to terms for unusable answers). Small models repeat themselves and leak words of
             the prompt, so the default asks no SLM.
@@ -112,6 +113,7 @@ class OrganizeConfig:
     cold_start: int = 100
     cold_clusters: int = 3
     trust: TrustPolicy = TrustPolicy.PROBE
+    probe_auto: bool = True
     annotate: str = "terms"
     evolve_batch: int = 64
     link_neighbours: int = 5

@@ -13,6 +13,7 @@ from clag_server.catalog.api import MemoryPage, Namespace, NamespaceStats
 from clag_server.memory.editing import Editor
 from clag_server.memory.namespaces import Namespaces
 from clag_server.memory.operations import Operations
+from clag_server.memory.probing.prober import Prober
 from clag_server.memory.reindexing import Reindexing
 from clag_server.memory.reorganizing.service import Reorganizing
 from clag_server.memory.scenes import Scenes
@@ -116,6 +117,10 @@ class MemoryService(Protocol):
     @property
     def operations(self) -> Operations:
         """Long-running operations."""
+
+    @property
+    def probing(self) -> Prober:
+        """The competence probe of the language model."""
 
     @property
     def reindexing(self) -> Reindexing:

@@ -26,6 +26,7 @@ from clag_server.memory.ingest import StreamSession
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.namespaces import Namespaces
 from clag_server.memory.operations import Operations
+from clag_server.memory.probing.prober import ProbeConfig, Prober
 from clag_server.memory.profiles import due
 from clag_server.memory.progress import ProgressHub
 from clag_server.memory.reembedding import Reembedding
@@ -65,6 +66,7 @@ class MemorySystem:
         ingest: IngestConfig,
         organize: OrganizeConfig,
         retrieve: RetrieveConfig,
+        slm_identity: str | None = None,
         bytes_on_disk: Callable[[], int] = lambda: 0,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -92,6 +94,14 @@ class MemorySystem:
         self._touching: set[asyncio.Task[None]] = set()
         self.edits = Editor(self._registry, catalog=catalog, hub=self._hub, cache=self._cache, now_ns=now_ns)
         self.operations = Operations(catalog, now_ns=now_ns)
+        self.probing = Prober(
+            models,
+            operations=self.operations,
+            competence=self.competence,
+            folder=data_dir / "probe",
+            config=ProbeConfig(slm_identity, organize.probe_auto, organize.link_cosine),
+            now_ns=now_ns,
+        )
         self.whole = Namespaces(
             self._registry,
             catalog=catalog,
@@ -165,6 +175,7 @@ class MemorySystem:
         for operation in unfinished:
             self._registry.embed_again(operation.namespace, running=True)
         await self.operations.start()
+        await self.probing.start()
         await self.whole.resume()
         await self._registry.resume()
         self.sweep.start()

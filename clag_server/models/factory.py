@@ -13,6 +13,7 @@ from clag_server.models.api import Embedder, EngineStatus, SlmEngine, TokenCount
 from clag_server.models.client import WorkerClient
 from clag_server.models.config import Backend, ModelsConfig
 from clag_server.models.folder import ModelFolder, read_embedder_info, vector_space_fingerprint
+from clag_server.models.identity import local_identity, remote_identity
 from clag_server.models.scripted import ScriptError, from_file
 from clag_server.models.specs import ModelKind
 from clag_server.models.store import ModelStore
@@ -57,6 +58,7 @@ class ModelHost:
         embedder: Answers from the moment of `start`; calls wait while it loads.
         slm: The same; without a configured model every call raises `ModelUnavailableError`.
         token_counter: Counts as the language model does, in this process, at any time.
+        slm_identity: What the language model is, exactly; None without one.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class ModelHost:
         token_counter: TokenCounter,
         clients: Sequence[WorkerClient] = (),
         remote: RemoteSlm | None = None,
+        *,
+        slm_identity: str | None = None,
     ) -> None:
         self._embedder = embedder
         self._slm = slm
@@ -73,6 +77,7 @@ class ModelHost:
         self._remote = remote
         self.embedder: Embedder = embedder
         self.slm: SlmEngine = slm
+        self.slm_identity = slm_identity
         self.token_counter = token_counter
 
     async def start(self) -> None:
@@ -114,7 +119,7 @@ def build_models(config: ModelsConfig) -> ModelHost:
         if config.script is None:
             raise ScriptError("the scripted backend needs a script file")
         embedder, slm = from_file(config.script)
-        return ModelHost(embedder, slm, WordTokenCounter())
+        return ModelHost(embedder, slm, WordTokenCounter(), slm_identity=slm.name if config.slm else None)
     store = ModelStore(config.cache)
     embedder_folder = store.resolve(config.embedder, ModelKind.EMBEDDER)
     remote = build_remote(config) if config.slm and config.slm_url else None
@@ -153,10 +158,17 @@ def _with_worker(
         windows=config.limits.embed_windows,
     )
     if remote is not None:
-        return ModelHost(worker_embedder, remote, WordTokenCounter(), clients, remote)
+        identity = remote_identity(config.slm or "", config.slm_url)
+        return ModelHost(worker_embedder, remote, WordTokenCounter(), clients, remote, slm_identity=identity)
     if slm is None:
         return ModelHost(worker_embedder, AbsentSlm(), WordTokenCounter(), clients)
-    return ModelHost(worker_embedder, WorkerSlm(clients, name=slm.name), FileTokenCounter(slm.path), clients)
+    return ModelHost(
+        worker_embedder,
+        WorkerSlm(clients, name=slm.name),
+        FileTokenCounter(slm.path),
+        clients,
+        slm_identity=local_identity(slm, config.dtype),
+    )
 
 
 def _workers(config: ModelsConfig, embedder: Path, slm: Path | None) -> list[WorkerClient]:

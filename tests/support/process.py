@@ -67,6 +67,8 @@ class ServerProcess:
             "log.format": "json",
             # To the scripted embedder the date that every text begins with is a third of a short text.
             "organize.cluster_cosine": "0.45",
+            # Tests count what the scripted model is asked; those of the probe switch it on.
+            "organize.probe_auto": "false",
             **(settings or {}),
         }
         self.socket = Path(self._settings["server.socket"])
