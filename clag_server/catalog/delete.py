@@ -17,8 +17,9 @@ from clag_server.catalog.namespaces import require_live
 from clag_server.catalog.placements import Placed, queue_ops
 from clag_server.catalog.schema import ChangeKind, memories, memory_history, namespaces
 from clag_server.catalog.sums import Touched, settle
-from clag_server.catalog.traces import chunks, forget_in_profiles, release_superseded, remove_links_to
+from clag_server.catalog.traces import chunks, forget_in_profiles, release_superseded
 from clag_server.catalog.transaction import ChangeRow, WriteTx
+from clag_server.catalog.unlinking import remove_links_to
 from clag_server.types.change import HistoryCause
 from clag_server.types.errors import EtagMismatch, NotFound
 from clag_server.types.filters import Filter

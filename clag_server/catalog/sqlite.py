@@ -11,6 +11,7 @@ import structlog
 
 from clag_server.catalog import (
     evolution,
+    evolving,
     lexical,
     placements,
     plans,
@@ -111,7 +112,7 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
 
     async def evolve(self, ns: int, changes: Sequence[Evolution], *, now_ns: int) -> int:
         """Apply evolution."""
-        return await self._write_into(ns, lambda tx: evolution.evolve(tx, ns, changes, now_ns=now_ns))
+        return await self._write_into(ns, lambda tx: evolving.evolve(tx, ns, changes, now_ns=now_ns))
 
     async def put_clusters(self, ns: int, clusters: Sequence[Cluster]) -> int:
         """Write clusters whole."""

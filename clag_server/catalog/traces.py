@@ -1,8 +1,4 @@
-"""What other rows know of a memory that goes: links with their reasons, supersession, representatives.
-
-A link's reason may quote the memory that it points to. When that memory is deleted, the reason goes from the
-linking memory and from its history; the history keeps that there was a link, of which kind.
-"""
+"""What other rows know of a memory that goes: reasons of links in histories, supersession, representatives."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from typing import Final, TypeVar
 import sqlalchemy as sa
 
 from clag_server.catalog.rows import links_from_json, links_to_json, to_json
-from clag_server.catalog.schema import ChangeKind, clusters, link_targets, memories, memory_history
+from clag_server.catalog.schema import ChangeKind, clusters, memories, memory_history
 from clag_server.catalog.transaction import ChangeRow, WriteTx, compile_insert
 from clag_server.types.change import HistoryCause
 
@@ -25,7 +21,6 @@ CHUNK: Final = 500
 """Values of one IN list of a write."""
 
 _INSERT_HISTORY: Final = compile_insert(memory_history)
-_UNLINK: Final = "UPDATE memories SET links = ?, revision = ?, update_time_ns = ? WHERE ns = ? AND key = ?"
 _RELEASE: Final = (
     "UPDATE memories SET superseded_by = '', revision = ?, update_time_ns = ? WHERE ns = ? AND key = ?"
 )
@@ -35,22 +30,6 @@ _REPRESENT: Final = (
     " WHERE ns = ? AND cluster = ?"
 )
 _SUPERSEDED_SQL: Final = "superseded_by <> ''"  # names the partial index
-
-
-def remove_links_to(tx: WriteTx, ns: int, gone: dict[str, int], *, now_ns: int) -> None:
-    """Take links to memories that go (id to key) out of all others, with history; their own links are forgotten."""
-    sources: dict[int, int] = {}
-    targets = link_targets.c
-    for some in chunks(gone.values()):
-        rows = tx.connection.execute(
-            sa.select(targets.source, targets.target).where(targets.ns == ns, targets.target.in_(some))
-        )
-        sources.update((source, target) for source, target in rows)
-    for some in chunks(sorted(sources.keys() - set(gone.values()))):
-        _unlink(tx, ns, some, gone, sources, now_ns=now_ns)
-    for some in chunks(gone.values()):
-        for end in (targets.target, targets.source):
-            tx.connection.execute(sa.delete(link_targets).where(targets.ns == ns, end.in_(some)))
 
 
 def release_superseded(tx: WriteTx, ns: int, by: dict[str, int], *, cause: HistoryCause, now_ns: int) -> None:
@@ -134,30 +113,3 @@ def chunks(values: Iterable[T]) -> Iterator[list[T]]:
 
 def _pairs(tx: WriteTx, statement: sa.Select[int, str]) -> list[tuple[int, str]]:
     return [(number, text) for number, text in tx.connection.execute(statement)]
-
-
-def _unlink(
-    tx: WriteTx, ns: int, keys: list[int], gone: dict[str, int], causes: dict[int, int], *, now_ns: int
-) -> None:
-    clean_history(tx, ns, keys, gone)
-    rows = tx.connection.execute(
-        sa.select(memories.c.key, memories.c.links, memories.c.cluster)
-        .where(memories.c.ns == ns, memories.c.key.in_(keys))
-        .order_by(memories.c.key)
-    ).all()
-    kept = {}
-    for key, links, cluster in rows:
-        before = links_from_json(links)
-        left = [link for link in before if link.memory_id not in gone]
-        if len(left) < len(before):
-            kept[key] = (links, left, cluster)
-    changed = ((key, ChangeKind.MEMORY_EVOLVED, cluster, None) for key, (_, _, cluster) in kept.items())
-    revisions = tx.log_memories(ns, changed, time_ns=now_ns)
-    history, updates = [], []
-    for key, (links, left, cluster) in kept.items():
-        old = to_json({"links": without_reasons(links, gone)})
-        revision = revisions[key]
-        history.append((revision, ns, key, causes[key], now_ns, old, HistoryCause.DELETION, "", cluster))
-        updates.append((links_to_json(left), revision, now_ns, ns, key))
-    tx.executemany(_INSERT_HISTORY, history)
-    tx.executemany(_UNLINK, updates)

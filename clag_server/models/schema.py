@@ -30,7 +30,7 @@ __all__ = [
 
 Json: TypeAlias = "str | int | list[Json] | dict[str, Json]"
 
-_CHARACTER = r'[^"\\\x00-\x1f\x7f]'
+_CHARACTER = r'[^"\\\[\]{}\x00-\x1f\x7f]'
 _FORBIDDEN = frozenset('"\\\x7f') | {chr(code) for code in range(0x20)}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ Matrix: TypeAlias = NDArray[np.float32]
 """Shape (n, dim), rows as `Vector`."""
 
 AttributeValue: TypeAlias = str | int | float | bool | tuple[str, ...]
+
+
+CONTRADICTED: Final = 0.5
+"""What a memory's confidence is multiplied by for each newer memory that contradicts it, while that is there."""
 
 
 class MemoryKind(enum.IntEnum):
