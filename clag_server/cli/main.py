@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "namespaces": ("clag_server.cli.namespaces", "List, create, show, set or delete namespaces."),
     "reorganize": ("clag_server.cli.reorganize", "Re-organize the clusters of a namespace, or show the plan."),
     "reindex": ("clag_server.cli.reindex", "Rebuild a vector index, or embed a namespace again."),
+    "probe": ("clag_server.cli.probe", "Examine the language model and show what it may do."),
     "operations": ("clag_server.cli.operations", "List long-running operations."),
     "operation": ("clag_server.cli.operations", "Show, follow or cancel one operation."),
     "watch": ("clag_server.cli.watch", "Show changes of a namespace as they happen."),

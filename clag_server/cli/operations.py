@@ -17,6 +17,7 @@ from clag_server.cli.messages import as_json as to_json
 from clag_server.cli.options import ConnectionFlags, client_options, json_option
 from clag_server.cli.output import console, facts, note, print_document, print_lines, table
 from clag_server.cli.safe import one_line
+from clag_server.cli.trust import trusted_with
 from clag_server.cli.words import enum_word, moment
 
 __all__ = ["RUNNING", "follow", "listed", "operation_command", "operations_command", "outcome", "running_table"]
@@ -170,6 +171,8 @@ def _result(operation: pb.Operation) -> str:
         done = operation.reorganize
         moved = f"{done.memories_moved:,} memories {'would move' if done.dry_run else 'moved'}"
         return f"{moved}, {done.clusters_before:,} clusters before and {done.clusters_after:,} after"
+    if operation.HasField("probe"):
+        return f"{one_line(operation.probe.model)}, {trusted_with(operation.probe)}"
     if not operation.HasField("reindex"):
         return ""
     return f"{operation.reindex.memories:,} memories, embedded by {one_line(operation.reindex.embedding_model)}"

@@ -21,6 +21,7 @@ from clag_server.cli.operations import RUNNING, listed, running_table
 from clag_server.cli.options import ConnectionFlags, client_options, json_option
 from clag_server.cli.output import console, facts, print_document, table
 from clag_server.cli.safe import one_line
+from clag_server.cli.trust import probe_line
 from clag_server.cli.words import enum_word, moment
 
 __all__ = ["status_command"]
@@ -112,6 +113,7 @@ def _server_facts(there: Endpoint, status: _Status) -> dict[str, str]:
         "started": f"{moment(info.start_time)} UTC",
         "embedder": _model(info.embedder),
         "SLM": _model(info.slm),
+        "SLM probe": probe_line(info),
         "index": " ".join((enum_word(pb.IndexState.Name, stats.index.state), one_line(stats.index.detail))),
         "backlog": _backlog(stats),
         "items": (

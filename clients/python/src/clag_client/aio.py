@@ -309,6 +309,10 @@ class AsyncClient(AsyncClusterCalls):
         """Read version, limits and models of the server."""
         return await self._unary(self.admin.GetServerInfo, admin_pb.GetServerInfoRequest(), timeout_s)
 
+    async def run_probe(self, *, timeout_s: float | None = None) -> admin_pb.Operation:
+        """Begin the competence probe of the server's language model, or find the one that runs."""
+        return (await self._unary(self.admin.RunProbe, admin_pb.RunProbeRequest(), timeout_s)).operation
+
 
 async def _stages(
     call: grpc.aio.UnaryStreamCall[memory_pb.RetrieveRequest, memory_pb.RetrieveResponse],

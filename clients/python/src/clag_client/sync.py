@@ -229,6 +229,10 @@ class Client(SyncClusterCalls):
         """Read version, limits and models of the server."""
         return self._loop.run(self._client.server_info())
 
+    def run_probe(self) -> admin_pb.Operation:
+        """Begin the competence probe of the server's language model, or find the one that runs."""
+        return self._loop.run(self._client.run_probe())
+
 
 async def _in_thread(items: Iterator[T]) -> AsyncIterator[T]:
     while True:
