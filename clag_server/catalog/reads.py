@@ -35,6 +35,11 @@ _PLACED: Final = memories.c.placement_id.is_not(None)
 _MEMBERS: Final = "SELECT key, episode, session_position, embedding FROM memories WHERE ns = ?"
 """Plain SQL on the driver: a question reads a thousand of these rows, and Core took as long again as SQLite."""
 
+_EPISODES: Final = (
+    "SELECT vector_sum, episode, session_id, cluster, memory_count, first_position, last_position, open,"
+    " last_time_ns FROM episodes WHERE ns = ? ORDER BY episode"
+)
+
 _MEMBERS_BY_KEY: Final = _MEMBERS.replace("FROM memories", "FROM memories INDEXED BY memories_key")
 """SQLite would go through all placements of the namespace: 15 ms for twenty keys among 100,000, for 0.1 ms."""
 
@@ -205,8 +210,34 @@ def list_clusters(connection: sa.Connection, ns: int, numbers: Sequence[int] | N
 
 def list_episodes(connection: sa.Connection, ns: int, numbers: Sequence[int] | None) -> Sequence[Episode]:
     """Return episodes by number, all or the given ones."""
+    if numbers is None:
+        return _all_episodes(connection, ns)
     statement = sa.select(*EPISODE_COLUMNS).where(episodes.c.ns == ns).order_by(episodes.c.episode)
     return [episode_from_row(row) for row in _numbered(connection, statement, episodes.c.episode, numbers)]
+
+
+def _all_episodes(connection: sa.Connection, ns: int) -> Sequence[Episode]:
+    """Return all episodes by number; their sums of vectors are rows of one matrix.
+
+    A namespace is opened with them, so they come without Core, in a third of the time.
+    """
+    rows = driver_of(connection).execute(_EPISODES, (ns,)).fetchall()
+    sums = np.frombuffer(b"".join([row[0] for row in rows]), dtype=np.float32)
+    sums = sums.reshape(len(rows), -1) if rows else sums
+    return [
+        Episode(
+            episode=row[1],
+            session_id=row[2],
+            cluster=row[3],
+            vector_sum=vector_sum,
+            memory_count=row[4],
+            first_position=row[5],
+            last_position=row[6],
+            open=bool(row[7]),
+            last_time_ns=row[8],
+        )
+        for row, vector_sum in zip(rows, sums, strict=True)
+    ]
 
 
 def _numbered(

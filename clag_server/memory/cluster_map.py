@@ -13,7 +13,7 @@ import numpy as np
 
 from clag_server.memory.centroids import CentroidTable, unit
 from clag_server.types.cluster import Cluster, ClusterState, Episode
-from clag_server.types.memory import Vector
+from clag_server.types.memory import Matrix, Vector
 
 
 class ClusterMap:
@@ -54,8 +54,7 @@ class ClusterMap:
         self._last_positions: dict[str, int] = {}
         self._next_episode = next_episode
         self._next_cluster = next_cluster
-        for cluster in clusters:
-            self.put_cluster(cluster)
+        self._fill_clusters(list(clusters))
         self._fill_episodes(list(episodes))
 
     @property
@@ -124,11 +123,7 @@ class ClusterMap:
 
     def _fill_episodes(self, episodes: Sequence[Episode]) -> None:
         """Set the episodes of a fresh map: as `put_episode` for each, a hundred times faster for many."""
-        sums = (
-            np.stack([episode.vector_sum for episode in episodes])
-            if episodes
-            else np.zeros((0, self.dim), dtype=np.float32)
-        )
+        sums = self._stacked([episode.vector_sum for episode in episodes])
         self._memory_sum += sums.sum(axis=0)
         self.episode_centroids.fill(
             [episode.episode for episode in episodes],
@@ -136,14 +131,34 @@ class ClusterMap:
             groups=[episode.cluster for episode in episodes],
             sizes=[episode.memory_count for episode in episodes],
         )
+        self.memory_count += sum(episode.memory_count for episode in episodes)
+        self.episodes.update((episode.episode, episode) for episode in episodes)
+        self.open_episodes.update((episode.session_id, episode.episode) for episode in episodes if episode.open)
+        self._next_episode = max(self._next_episode, max(self.episodes, default=0) + 1)
         for episode in episodes:
-            self.memory_count += episode.memory_count
-            self.episodes[episode.episode] = episode
             self._join_session(episode)
             self.cluster_episodes.setdefault(episode.cluster, set()).add(episode.episode)
-            if episode.open:
-                self.open_episodes[episode.session_id] = episode.episode
-            self._next_episode = max(self._next_episode, episode.episode + 1)
+
+    def _fill_clusters(self, clusters: Sequence[Cluster]) -> None:
+        """Set the clusters of a fresh map, as `put_cluster` for each."""
+        self.clusters.update((cluster.cluster, cluster) for cluster in clusters)
+        self.cluster_episodes.update((cluster.cluster, set()) for cluster in clusters)
+        self._episode_sum += self._stacked([cluster.vector_sum for cluster in clusters]).sum(axis=0)
+        self._closed_episodes += sum(cluster.closed_episodes for cluster in clusters)
+        active = {cluster.cluster for cluster in clusters if cluster.state is ClusterState.ACTIVE}
+        founded = {cluster.cluster for cluster in clusters if cluster.closed_episodes > 0}
+        self.archived.update(self.clusters.keys() - active)
+        self.provisional.update(self.clusters.keys() - founded)
+        candidates = [cluster for cluster in clusters if cluster.cluster in active & founded]
+        self.routable.fill(
+            [cluster.cluster for cluster in candidates],
+            self._stacked([cluster.vector_sum for cluster in candidates]),
+        )
+        self._next_cluster = max(self._next_cluster, max(self.clusters, default=0) + 1)
+
+    def _stacked(self, sums: Sequence[Vector]) -> Matrix:
+        """Return sums as the rows of a matrix (n, dim), also where there are none."""
+        return np.stack(sums) if sums else np.zeros((0, self.dim), dtype=np.float32)
 
     def _join_session(self, episode: Episode) -> None:
         self._session_episodes.setdefault(episode.session_id, set()).add(episode.episode)

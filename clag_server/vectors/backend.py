@@ -35,6 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SOCKET_PATH_BYTES = 90  # the kernel's limit is 108, ours leaves room for the file's name
+_PRELOAD_AFTER_S = 1.0
 _READERS = 4
 _WRITERS = 2
 
@@ -83,6 +84,7 @@ class MilvusBackend:
         self._child: SupervisedProcess | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._reason = "not started"
+        self._preloading: asyncio.TimerHandle | None = None
 
     @property
     def session(self) -> Session | None:
@@ -97,8 +99,8 @@ class MilvusBackend:
     async def start(self) -> None:
         """Start the child or begin to connect; returns at once. Raises OSError for an unusable folder."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Beside the child's start, not after it.
-        self._writers.submit(preload)
+        # Beside the child's start, not after it; but the server's own start, busy enough, comes first.
+        self._preloading = asyncio.get_running_loop().call_later(_PRELOAD_AFTER_S, self._preload)
         if self._server is not None:
             connecting = self._connect(self._server, owner_mark(self._feed.catalog_id))
             self._connecting = asyncio.create_task(connecting, name="connect to milvus")
@@ -118,6 +120,8 @@ class MilvusBackend:
 
     async def stop(self) -> None:
         """Stop the child or disconnect, and end the threads."""
+        if self._preloading is not None:
+            self._preloading.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
@@ -157,6 +161,9 @@ class MilvusBackend:
         return await loop.run_in_executor(self._writers, functools.partial(call, *args, **kwargs))
 
     # --- the child
+    def _preload(self) -> None:
+        self._writers.submit(preload)
+
     def _socket_folder(self) -> Path:
         if len(bytes(self._folder)) <= _SOCKET_PATH_BYTES:
             return self._folder
