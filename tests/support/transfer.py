@@ -23,9 +23,11 @@ def export(stubs: Stubs, namespace: str, **fields: Any) -> list[pb.ExportRecord]
 class ImportStream:
     """One Import call."""
 
-    def __init__(self, stubs: Stubs, namespace: str, stream_id: str = "s", **opening: Any) -> None:
+    def __init__(
+        self, stubs: Stubs, namespace: str, stream_id: str = "s", *, timeout_s: float = TIMEOUT_S, **opening: Any
+    ) -> None:
         self._out: queue.Queue[pb.ImportRequest | None] = queue.Queue()
-        self.call = stubs.admin.Import(iter(self._out.get, None), timeout=TIMEOUT_S)
+        self.call = stubs.admin.Import(iter(self._out.get, None), timeout=timeout_s)
         self.rejections: list[pb.ImportRejection] = []
         self.send(pb.ImportRequest(open=pb.ImportOpen(namespace=namespace, stream_id=stream_id, **opening)))
         self.opened = next(self.call).opened
