@@ -193,7 +193,8 @@ class ClusterEditing:
     @asynccontextmanager
     async def _editing(self, namespace: str, options: EditOptions, edited: int) -> AsyncIterator[_Edit]:
         """Give an edit under the namespace's lock; its etag is checked, and whether it was answered before."""
-        state = (await self._registry.pipeline(namespace, create=False, check=False)).state
+        pipeline = await self._registry.pipeline(namespace, create=False, check=False)
+        state = pipeline.state
         async with state.editing():
             edit = _Edit(state, self._catalog, options, EditDraft(state.map, self._now_ns()))
             await edit.find_answer()
@@ -202,6 +203,8 @@ class ClusterEditing:
                 if options.etag and options.etag != current:
                     raise EtagMismatch(current)
             yield edit
+        if not options.preview:
+            pipeline.edited()  # profiles are written again
 
 
 class _Edit:

@@ -52,6 +52,8 @@ def apply_to(
     for step in held:
         if step.target not in gone:
             _write_profile(draft, step, numbers.get(step.target, step.target), profiles.get(step.target))
+    for number in sorted({source for step in held for source in step.sources if source in profiles} - set(gone)):
+        _put_profile(draft, number, profiles[number])  # what is left of it keeps its title, and is told anew
     for step in held:
         draft.notes.extend(_notes(step, numbers, operation_id))
     return Application(draft, held, numbers)
@@ -143,10 +145,15 @@ def _write_profile(draft: EditDraft, step: PlanStep, number: int, made: Cluster 
         by = AnnotationSource.SLM if step.title_by is DecidedBy.SLM else AnnotationSource.STATISTICS
         draft.put(replace(now, title=step.new_title, profiled_by=by))
         return
+    _put_profile(draft, number, made)
+
+
+def _put_profile(draft: EditDraft, number: int, made: Cluster) -> None:
+    now = draft.cluster(number)
     draft.put(
         replace(
             now,
-            title=made.title,
+            title=now.title if ClusterField.TITLE in now.client_fields else made.title,
             summary=now.summary if ClusterField.SUMMARY in now.client_fields else made.summary,
             tags=now.tags if ClusterField.TAGS in now.client_fields else made.tags,
             representatives=made.representatives,

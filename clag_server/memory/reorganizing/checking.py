@@ -73,7 +73,7 @@ async def check(
     )
     if fault:
         return Verdict(fault)
-    cases = await asyncio.to_thread(_cases, layout, named, homes)
+    cases = await asyncio.to_thread(_cases, layout, named, homes, split=not target)
     if slm is None or weight <= 0:
         against = sum(old > new for old, new in (case.cosines for case in cases))
     else:
@@ -125,11 +125,14 @@ def _looser(layout: Layout, homes: Numbers, config: OrganizeConfig, *, target: i
     return ""
 
 
-def _cases(layout: Layout, named: Named, homes: Numbers) -> list[_Case]:
-    """Choose assignments to look at, evenly; those that leave or enter an empty cluster have nothing to compare."""
+def _cases(layout: Layout, named: Named, homes: Numbers, *, split: bool) -> list[_Case]:
+    """Choose assignments to look at, evenly; those that leave or enter an empty cluster have nothing to compare.
+
+    Splits that a number of clusters asks for (`split` is False) are not looked at: they part what is alike.
+    """
     singled = np.zeros(len(homes), dtype=np.bool_)
     for step in named.plan.steps:
-        if step.kind in _ONE_BY_ONE:
+        if step.kind in _ONE_BY_ONE and (split or step.kind is not StepKind.SPLIT):
             singled[layout.rows_of(step.episodes)] = True
     rows = np.flatnonzero(singled & (homes != layout.homes))
     old, new = fit(layout, layout.homes, rows).own, fit(layout, homes, rows).own
