@@ -195,7 +195,8 @@ def _write(
         if row.cluster is not None:
             old["cluster"] = row.cluster  # where it comes to be is for its next placement to say
     if own_links is not None:
-        values["links"], old["links"] = own_links.kept, own_links.old
+        values |= own_links.values
+        old |= own_links.old
     if "session_id" in change.fields:
         values["session_position"] = store.take_position(tx, ns, values["session_id"])
     here = None if change.replaces else row.cluster

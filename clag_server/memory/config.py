@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clag_server.types.competence import TrustPolicy
+from clag_server.types.memory import Annotator
 from clag_server.types.routing import Strategy, UnitSetting
 
 
@@ -66,9 +67,18 @@ class OrganizeConfig:
         trust: Who says how far the SLM is trusted: "probe" (the competence probe), "full" (every skill, for
             measurements), "none".
         probe_auto: Whether a language model that was not probed yet is probed by itself, in the background.
-        annotate: Who writes context, keywords and tags: "terms" (deterministic, from the most distinctive terms)
-            or "slm" (falls back to terms for unusable answers). Small models repeat themselves and leak words of
-            the prompt, so the default asks no SLM.
+        annotate: Who writes context, keywords and tags, and judges links: "auto" (the SLM as far as it is trusted
+            with annotation and with evolution), "terms" (deterministic, from the most distinctive terms) or "slm"
+            (in any case; the terms stand in for unusable answers).
+        slm_neighbours: Nearest neighbours that the SLM is shown with a new memory, at most 8. More find more links
+            and cost a small model about a third of a second each on two cores.
+        slm_calls_per_hour: Memories of one namespace that the SLM is asked about in an hour; 0: no bound. Beyond it
+            the deterministic stand-ins are written.
+        slm_behind_s: How long a backlog of more than one round may last, in seconds, until the rest of it is done
+            without the SLM; 0: for ever. Imports that put the SLM off are not hurried.
+        slm_timeout_s: Longest wait for one answer, in seconds; 0: for ever.
+        find_conflicts: Whether facts that say the same with another value are linked as contradicting each other,
+            also without an SLM.
         evolve_batch: Memories evolved in one round.
         link_neighbours: Nearest members of the cluster that a new memory may link to.
         link_cosine: Least cosine of a SIMILAR link.
@@ -114,7 +124,12 @@ class OrganizeConfig:
     cold_clusters: int = 3
     trust: TrustPolicy = TrustPolicy.PROBE
     probe_auto: bool = True
-    annotate: str = "terms"
+    annotate: Annotator = Annotator.AUTO
+    slm_neighbours: int = 3
+    slm_calls_per_hour: int = 0
+    slm_behind_s: float = 600.0
+    slm_timeout_s: float = 300.0
+    find_conflicts: bool = True
     evolve_batch: int = 64
     link_neighbours: int = 5
     link_cosine: float = 0.55

@@ -81,7 +81,9 @@ class _Reading:
     seen: set[int] = field(default_factory=set)
 
 
-async def ask_evolution(slm: SlmEngine, asked: Asked, *, priority: Priority = Priority.ORGANIZE) -> EvolutionAnswer:
+async def ask_evolution(
+    slm: SlmEngine, asked: Asked, *, priority: Priority = Priority.ORGANIZE, deadline_s: float | None = None
+) -> EvolutionAnswer:
     """Ask the SLM once; a failed call is an answer with nothing in it but the cause."""
     shown = len(asked.neighbours)
     try:
@@ -90,6 +92,7 @@ async def ask_evolution(slm: SlmEngine, asked: Asked, *, priority: Priority = Pr
             schema=prompts.answer_schema(shown),
             max_tokens=prompts.answer_tokens(shown),
             priority=priority,
+            deadline_s=deadline_s,
         )
     except ModelError as error:
         return EvolutionAnswer(None, fallback=fallback_cause(error))

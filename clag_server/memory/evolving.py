@@ -1,8 +1,11 @@
 """The stage -> EVOLVED: annotation, and links to neighbours, inside the memory's cluster only (paper section 3.2).
 
-For each memory: its nearest neighbours come from its cluster's partition, links with kind and reason are written
-on it and back on them, and it gets context, keywords and tags. The ingested text is never touched. Older memories
-are changed by newer ones only, so a cluster evolves in order of arrival. A memory that an update rewrote comes
+For each memory: its nearest neighbours come from its cluster's partition; the SLM, where it is trusted, is asked
+once for annotation, links and what changes for the neighbours; links are written on the memory and back on them.
+The ingested text is never touched. A round asks for many memories at once, so that the engine has a batch, and
+writes their changes in order of arrival in one transaction: older memories are changed by newer ones only, and a
+later memory's word comes after an earlier one's. A prompt shows texts, which evolution does not change, so memories
+of one cluster that come together need not wait for each other's answers. A memory that an update rewrote comes
 late: it is linked to those too that arrived after it and have evolved.
 """
 
@@ -13,28 +16,34 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clag_server.catalog.api import Evolution
+from clag_server.memory import prompts
 from clag_server.memory.annotate import Annotation, annotate_by_terms
+from clag_server.memory.budgets import SlmBudget
 from clag_server.memory.counters import Outcome
-from clag_server.memory.evolution_answers import Asked, ask_evolution
-from clag_server.memory.lexical import tokens
+from clag_server.memory.evolution_answers import Asked, EvolutionAnswer, ask_evolution
+from clag_server.memory.linking import Neighbour, Thought, changes_of
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.terms import term_candidates
 from clag_server.models.api import SlmEngine
+from clag_server.types.competence import Skill
 from clag_server.types.ingest import AckLevel
-from clag_server.types.memory import AnnotationSource, FallbackCause, Link, LinkKind, Memory, MemoryState
+from clag_server.types.memory import AnnotationSource, Annotator, FallbackCause, LinkKind, Memory, MemoryState
 
 _WAITING = (MemoryState.EMBEDDED, MemoryState.ROUTED)
 _KEYS_A_READ = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A memory of the same cluster that evolution has passed, its cosine, and the placement that was found."""
+class _Jobs:
+    """What the SLM is asked for now."""
 
-    memory: Memory
-    cosine: float
-    placement: int
+    annotation: bool
+    evolution: bool
+
+    @property
+    def any(self) -> bool:
+        return self.annotation or self.evolution
 
 
 class EvolveStage:
@@ -46,22 +55,28 @@ class EvolveStage:
         self._hub = hub
         self._passed = -1
         """Whatever waits with keys up to this one is for later."""
+        self._budget = SlmBudget(state.organize)
 
     def rewind(self, first: int = 0) -> None:
         """Say that memories may wait that the last rounds passed over, the first of them with the key `first`."""
         self._passed = min(self._passed, first - 1)
 
-    async def round(self, *, skip: Collection[int] = ()) -> int:
+    async def round(self, *, skip: Collection[int] = (), patient: bool = False) -> int:
         """Evolve one batch; returns how many memories were looked at. `skip` are keys to leave for later.
 
-        One that was moved meanwhile is looked at again in the next round.
+        One that was moved meanwhile is looked at again in the next round. `patient`: the SLM is asked however long
+        this takes.
         """
         memories = await self._due(skip)
+        if not patient:
+            more = len(memories) >= self._state.organize.evolve_batch
+            self._budget.looked(more=more, now_ns=self._state.now_ns())
         if not memories:
             return 0
-        neighbours, annotations = await asyncio.gather(self._neighbours(memories), self._annotations(memories))
-        evolved, changes = await self._commit(memories, neighbours, annotations)
-        self._count(evolved, changes, annotations)
+        neighbours, by_terms = await asyncio.gather(self._neighbours(memories), self._by_terms(memories))
+        thoughts = await self._think(memories, neighbours, by_terms, patient=patient)
+        evolved, changes = await self._commit(memories, neighbours, thoughts)
+        self._count(evolved, changes, thoughts)
         return len(memories)
 
     async def _due(self, skip: Collection[int]) -> list[Memory]:
@@ -107,32 +122,74 @@ class EvolveStage:
         )
         return [(hit.placement_id, hit.score) for hit in found.hits]
 
-    async def _annotations(self, memories: Sequence[Memory]) -> dict[int, Annotation]:
+    async def _by_terms(self, memories: Sequence[Memory]) -> dict[int, Annotation]:
         state = self._state
         terms = sorted({token for memory in memories for token in term_candidates(memory.text)})
         frequency, documents = await state.catalog.document_frequency(state.ns, terms)
-        by_terms = {
-            memory.key: annotate_by_terms(memory, state.map.clusters.get(memory.cluster or 0), frequency, documents)
+        clusters = state.map.clusters
+        return {
+            memory.key: annotate_by_terms(memory, clusters.get(memory.cluster or 0), frequency, documents)
             for memory in memories
         }
-        if state.organize.annotate != "slm":
-            return by_terms
+
+    def _jobs(self) -> _Jobs:
+        """What the SLM is asked for: what the settings force, or what it is trusted with."""
+        trust = self._state.competence.trust
+        match self._state.organize.annotate:
+            case Annotator.TERMS:
+                return _Jobs(annotation=False, evolution=False)
+            case Annotator.SLM:
+                return _Jobs(annotation=True, evolution=True)
+            case Annotator.AUTO:
+                known = self._slm is not None
+                return _Jobs(
+                    annotation=known and trust.asked(Skill.ANNOTATION),
+                    evolution=known and trust.asked(Skill.EVOLUTION),
+                )
+
+    async def _think(
+        self,
+        memories: Sequence[Memory],
+        neighbours: Mapping[int, Sequence[Neighbour]],
+        by_terms: Mapping[int, Annotation],
+        *,
+        patient: bool,
+    ) -> dict[int, Thought]:
+        """Ask the SLM about as many as the budget allows, oldest first; the terms stand in for the others."""
+        jobs = self._jobs()
+        if not jobs.any:
+            return {memory.key: Thought(by_terms[memory.key]) for memory in memories}
         if self._slm is None:
-            return {
-                key: Annotation(a.context, a.keywords, a.tags, a.source, FallbackCause.DISABLED)
-                for key, a in by_terms.items()
-            }
-        answers = await asyncio.gather(*(ask_evolution(self._slm, Asked(m.text, m.speaker)) for m in memories))
+            cause = FallbackCause.DISABLED
+            return {m.key: Thought(replace(by_terms[m.key], fallback=cause)) for m in memories}
+        granted = self._budget.grant(len(memories), now_ns=self._state.now_ns(), patient=patient)
+        shown = {m.key: self._shown(neighbours[m.key]) if jobs.evolution else [] for m in memories}
+        answers = await asyncio.gather(*(self._ask(self._slm, m, shown[m.key]) for m in memories[:granted]))
+        self._state.counters.add(Outcome.SLM_EVOLUTION_CALLS, granted)
+        unasked = [EvolutionAnswer(None, fallback=FallbackCause.BUDGET)] * (len(memories) - granted)
         return {
-            memory.key: answer.annotation or replace(by_terms[memory.key], fallback=answer.fallback)
-            for memory, answer in zip(memories, answers, strict=True)
+            memory.key: _thought(answer, by_terms[memory.key], shown[memory.key], jobs, self._slm.name)
+            for memory, answer in zip(memories, [*answers, *unasked], strict=True)
         }
+
+    def _shown(self, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
+        """The nearest neighbours that the SLM is to judge: what says the same needs no judgement."""
+        wanted = min(self._state.organize.slm_neighbours, prompts.MOST_NEIGHBOURS)
+        most = self._state.organize.duplicate_cosine
+        return [near for near in neighbours if near.cosine < most][:wanted]
+
+    async def _ask(self, slm: SlmEngine, memory: Memory, shown: Sequence[Neighbour]) -> EvolutionAnswer:
+        texts = tuple(prompts.spoken(near.memory.text, near.memory.speaker) for near in shown)
+        asked = Asked(memory.text, memory.speaker, texts)
+        answer = await ask_evolution(slm, asked, deadline_s=self._state.organize.slm_timeout_s or None)
+        self._state.counters.add(Outcome.SLM_DROPPED, answer.dropped)
+        return answer
 
     async def _commit(
         self,
         memories: Sequence[Memory],
         neighbours: Mapping[int, Sequence[Neighbour]],
-        annotations: Mapping[int, Annotation],
+        thoughts: Mapping[int, Thought],
     ) -> tuple[list[Memory], list[Evolution]]:
         """Write what still holds; returns which memories evolved, and their changes.
 
@@ -140,7 +197,6 @@ class EvolveStage:
         linked to.
         """
         state = self._state
-        model = self._slm.name if self._slm else ""
         placements = {near.placement for found in neighbours.values() for near in found}
         async with state.lock:
             now = {m.key: m for m in await state.catalog.memories(state.ns, [m.key for m in memories])}
@@ -149,7 +205,7 @@ class EvolveStage:
             changes: list[Evolution] = []
             for memory in stay:
                 near = [one for one in neighbours[memory.key] if one.placement in there]
-                changes += _changes(memory, near, annotations[memory.key], state, model=model)
+                changes += changes_of(memory, near, thoughts[memory.key], state.organize)
             await asyncio.shield(state.catalog.evolve(state.ns, changes, now_ns=state.now_ns()))
         self._hub.publish(
             KeyProgress(m.key, AckLevel.ORGANIZED, now[m.key].cluster, MemoryState.EVOLVED)
@@ -158,17 +214,35 @@ class EvolveStage:
         return stay, changes
 
     def _count(
-        self, evolved: Sequence[Memory], changes: Sequence[Evolution], annotations: Mapping[int, Annotation]
+        self, evolved: Sequence[Memory], changes: Sequence[Evolution], thoughts: Mapping[int, Thought]
     ) -> None:
         counters = self._state.counters
         counters.add(Outcome.EVOLVED, len(evolved))
         counters.add(Outcome.LINKS, sum(len(c.add_links) for c in changes))
+        own = [link for c in changes if c.key == c.cause for link in c.add_links]
+        counters.add(Outcome.CONFLICTS, sum(link.kind is LinkKind.CONTRADICTS for link in own))
         for key in (memory.key for memory in evolved):
+            thought = thoughts[key]
             counters.add(Outcome.ANNOTATIONS)
-            if annotations[key].source is AnnotationSource.SLM:
+            counters.add(Outcome.SLM_LINKS, len(thought.links))
+            counters.add(Outcome.SLM_REWRITES, len(thought.updates))
+            if thought.annotation.source is AnnotationSource.SLM:
                 counters.add(Outcome.SLM_ANNOTATIONS)
-            if annotations[key].fallback is not FallbackCause.NONE:
-                counters.add_fallback(Outcome.ANNOTATION_FALLBACKS, annotations[key].fallback)
+            if thought.annotation.fallback is not FallbackCause.NONE:
+                counters.add_fallback(Outcome.ANNOTATION_FALLBACKS, thought.annotation.fallback)
+
+
+def _thought(
+    answer: EvolutionAnswer, by_terms: Annotation, shown: Sequence[Neighbour], jobs: _Jobs, model: str
+) -> Thought:
+    """Take from an answer what the SLM was asked for, and the terms for what it was not or did not give."""
+    annotation = answer.annotation if jobs.annotation else by_terms
+    return Thought(
+        annotation=annotation or replace(by_terms, fallback=answer.fallback),
+        links=tuple((shown[link.neighbour].placement, link) for link in answer.links),
+        updates=tuple((shown[update.neighbour].placement, update) for update in answer.updates),
+        model=model,
+    )
 
 
 def _precedes(other: Memory, memory: Memory) -> bool:
@@ -179,56 +253,3 @@ def _precedes(other: Memory, memory: Memory) -> bool:
 def _same(memory: Memory, now: Memory | None) -> bool:
     """Whether a memory still has the place and the words that it was annotated with."""
     return now is not None and now.cluster == memory.cluster and now.text == memory.text
-
-
-def _changes(
-    memory: Memory,
-    neighbours: Sequence[Neighbour],
-    annotation: Annotation,
-    state: NamespaceState,
-    *,
-    model: str,
-) -> list[Evolution]:
-    """Return the memory's own evolution and the links back from its neighbours."""
-    if memory.cluster is None:
-        return []
-    links = [link for link in (_link(memory, near, state) for near in neighbours) if link is not None]
-    own = Evolution(
-        key=memory.key,
-        cluster=memory.cluster,
-        cause=memory.key,
-        context=annotation.context,
-        keywords=annotation.keywords,
-        evolved_tags=annotation.tags,
-        add_links=tuple(links[: state.organize.max_links]),
-        annotated_by=annotation.source,
-        state=MemoryState.EVOLVED,
-        model=model if annotation.source is AnnotationSource.SLM else "",
-    )
-    by_id = {near.memory.memory_id: near for near in neighbours}
-    back = [
-        Evolution(
-            key=by_id[link.memory_id].memory.key,
-            cluster=memory.cluster,
-            cause=memory.key,
-            add_links=(Link(memory.memory_id, link.kind, link.reason, link.similarity),),
-        )
-        for link in links
-        if len(by_id[link.memory_id].memory.links) < state.organize.max_links
-    ]
-    return [own, *back]
-
-
-def _link(memory: Memory, near: Neighbour, state: NamespaceState) -> Link | None:
-    """Link by what can be known without a model: supersession, equal words, succession, likeness."""
-    other, cosine = near.memory, near.cosine
-    if other.memory_id in memory.supersedes or memory.memory_id in other.supersedes:
-        return Link(other.memory_id, LinkKind.REFINES, "the newer one replaces the older one", cosine)
-    if cosine >= state.organize.duplicate_cosine and tokens(memory.text) == tokens(other.text):
-        return Link(other.memory_id, LinkKind.DUPLICATE, "says the same", cosine)
-    follows = memory.episode == other.episode and abs(memory.session_position - other.session_position) == 1
-    if follows and cosine >= state.organize.episode_cosine:
-        return Link(other.memory_id, LinkKind.TEMPORAL, "follows directly in the same session", cosine)
-    if cosine >= state.organize.link_cosine:
-        return Link(other.memory_id, LinkKind.SIMILAR, f"near in meaning (cosine {cosine:.2f})", cosine)
-    return None

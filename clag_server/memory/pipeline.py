@@ -281,7 +281,7 @@ class NamespacePipeline:
             for key in batch:
                 del self._later[key]
             self._evolve.rewind(min(batch, default=0))
-            evolved = await self._evolve.round(skip=self._later.keys())
+            evolved = await self._evolve.round(skip=self._later.keys(), patient=True)
         return bool(evolved or refreshed)
 
     async def _refresh_profiles(self) -> int:

@@ -94,6 +94,17 @@ class AnnotationSource(enum.IntEnum):
     STATISTICS = 2
 
 
+class Annotator(enum.StrEnum):
+    """Who writes context, keywords and tags, and judges links (a setting)."""
+
+    AUTO = "auto"
+    """The SLM as far as it is trusted with each, else the terms."""
+    TERMS = "terms"
+    """Word statistics: deterministic, nothing that the memories do not say."""
+    SLM = "slm"
+    """The SLM whether it is trusted or not; the terms for unusable answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A link to another memory, with its kind, a reason a person can read, and the cosine when it was made."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clag_server.memory.evolving import EvolveStage, Neighbour
+from clag_server.memory.evolving import EvolveStage
+from clag_server.memory.linking import Neighbour
 from clag_server.memory.system import MemorySystem
 from clag_server.models.scripted import Script
 from clag_server.types.errors import EtagMismatch, NotFound, RequestIdReused

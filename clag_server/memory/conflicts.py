@@ -1,0 +1,72 @@
+"""Memories that cannot both hold: which of two gives way, what can be found without a model, what to ask about it.
+
+Nothing is deleted for a contradiction. The newer memory takes the place of the older one of the same speaker
+(`superseded_by`); the older one's confidence falls as long as the newer one is there; both are returned with the
+conflict, and with a question that the agent can ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from clag_server.types.memory import Memory, MemoryKind
+
+_LEAST_COMMON_WORDS = 3
+_MOST_OTHER_WORDS = 3
+_QUOTED_CHARACTERS = 120
+_WORD = re.compile(r"\S+")
+
+
+def is_newer(one: Memory, other: Memory) -> bool:
+    """Return whether a memory is about a later time than another (of one time: stored later)."""
+    return (one.event_time_ns, one.key) > (other.event_time_ns, other.key)
+
+
+def gives_way(older: Memory, newer: Memory) -> bool:
+    """Return whether a contradicted memory is replaced: the same speaker says otherwise, nothing replaced it yet.
+
+    What another speaker says otherwise stays a conflict of two memories that both stand.
+    """
+    return older.speaker == newer.speaker and not older.superseded_by and newer.superseded_by != older.memory_id
+
+
+def other_value(one: Memory, other: Memory) -> str | None:
+    """Return why two facts contradict each other, None where they do not plainly.
+
+    Conservative on purpose: only facts of one speaker (observations and readings change all the time without
+    contradicting each other) that say the same but for one place of a few words, after three words in common.
+    """
+    if one.kind is not MemoryKind.FACT or other.kind is not MemoryKind.FACT or one.speaker != other.speaker:
+        return None
+    mine, theirs = _words(one.text), _words(other.text)
+    start = _common(mine, theirs)
+    end = _common(mine[start:][::-1], theirs[start:][::-1])
+    values = [words[start : len(words) - end] for words in (mine, theirs)]
+    if start < _LEAST_COMMON_WORDS or not all(1 <= len(value) <= _MOST_OTHER_WORDS for value in values):
+        return None
+    said, before = (" ".join(value) for value in values)
+    return f"the same statement with another value: {said} and {before}"
+
+
+def clarifying_question(newer: Memory, older: Memory) -> str:
+    """Return a question that would settle a conflict, in the memories' own words with their days."""
+    return f"Which holds now: {_quoted(newer)} or {_quoted(older)}?"
+
+
+def _quoted(memory: Memory) -> str:
+    line = " ".join(memory.text.split())
+    text = line if len(line) <= _QUOTED_CHARACTERS else f"{line[: _QUOTED_CHARACTERS - 1].rstrip()}…"
+    day = datetime.fromtimestamp(memory.event_time_ns / 1e9, tz=UTC).date().isoformat()
+    speaker = f"{memory.speaker}, " if memory.speaker else ""
+    return f"“{text}” ({speaker}{day})"
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold().strip(".,;!?\"'") for word in _WORD.findall(text)]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many words two texts begin with in common."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
