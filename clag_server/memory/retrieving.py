@@ -45,7 +45,12 @@ from clag_server.vectors.api import VectorHits
 
 _FILTER_LIMIT = 1_000_000
 _GLOBAL_DENSE = 1000
-_FEW_PERMITTED = 2_000  # a filter that leaves no more: all are ranked, for few of the nearest would be permitted
+_FEW_PERMITTED = 2_000
+"""A filter that leaves no more: all are ranked, for few of the nearest would be permitted."""
+_MOST_PERMITTED = 50_000
+"""Most that are ranked so (75 MB); of a filter that leaves more, the nearest thousand hold enough."""
+_SPARE = 32
+"""Memories ranked beyond those asked for: some may have expired or been replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +245,6 @@ class Retrieval:
         state = self._state
         size = _GLOBAL_DENSE if everywhere else self._config.net
         keys: list[int] = [int(k) for k in hits.keys[self._permitted(hits.keys)][:size]]
-        if everywhere and self._allowed is not None and len(self._allowed.keys) <= _FEW_PERMITTED:
-            keys = self._allowed.keys.tolist()
         if found is not None:
             if not found.complete:
                 detail = "some partitions of the vector index could not be searched"
@@ -250,6 +253,11 @@ class Retrieval:
             dense = [current[hit.placement_id] for hit in found.hits if hit.placement_id in current]
             permitted = self._permitted(np.array(dense, dtype=np.int64))
             keys += [key for key, allowed in zip(dense, permitted, strict=True) if allowed][:size]
+        if everywhere and self._allowed is not None:
+            # The nearest of all memories may hold few that are permitted: then those are ranked, not the nearest.
+            wanted = self._query.max_memories or self._config.default_memories
+            few = len(self._allowed.keys) <= _FEW_PERMITTED or len(set(keys)) < wanted + _SPARE
+            keys += self._allowed.keys[:_MOST_PERMITTED].tolist() if few else []
         known = set(inside.tolist())
         return await state.catalog.members_of(state.ns, [k for k in dict.fromkeys(keys) if k not in known])
 
