@@ -7,9 +7,8 @@ be compared, which is what a z-score is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-
-import numpy as np
 
 __all__ = ["combine", "z_scores"]
 
@@ -33,12 +32,12 @@ def combine(cosines: Sequence[float], channel: Sequence[float], weight: float) -
 
 def z_scores(values: Sequence[float]) -> list[float]:
     """Return the values as distances from their mean in standard deviations; zeros where they do not differ."""
-    numbers = np.asarray(values, dtype=np.float64)
-    if len(numbers) == 0:
+    if not values:
         return []
-    centered = numbers - numbers.mean()
-    spread = float(centered.std())
+    mean = math.fsum(values) / len(values)
+    centered = [value - mean for value in values]
+    spread = math.sqrt(math.fsum(one * one for one in centered) / len(values))
     # Values that differ by rounding alone say nothing: their z-scores would be noise of full size.
-    if spread <= 1e-9 * max(1.0, float(np.abs(numbers).max())):
-        return [0.0] * len(numbers)
-    return [float(value) for value in centered / spread]
+    if spread <= 1e-9 * max(1.0, *map(abs, values)):
+        return [0.0] * len(values)
+    return [one / spread for one in centered]

@@ -126,7 +126,7 @@ def bundled() -> Questions:
         routing=tuple(q for i, world in worlds for q in _choices(world, "note", turned=i % 3 == 0)),
         selection=tuple(q for i, world in worlds for q in _choices(world, "question", turned=i % 3 == 0)),
         annotation=tuple(_annotation(f"annotation {i}", raw) for i, raw in enumerate(_read(_ANNOTATION))),
-        evolution=tuple(_evolution(f"evolution {i}", raw) for i, raw in enumerate(_read(_EVOLUTION))),
+        evolution=tuple(_evolution(i, raw) for i, raw in enumerate(_read(_EVOLUTION))),
     )
 
 
@@ -163,11 +163,15 @@ def _annotation(name: str, raw: Mapping[str, Any]) -> AnnotationQuestion:
     )
 
 
-def _evolution(name: str, raw: Mapping[str, Any]) -> EvolutionQuestion:
-    neighbours = tuple(
+def _evolution(number: int, raw: Mapping[str, Any]) -> EvolutionQuestion:
+    neighbours = [
         ProbeNeighbour(one["note"], frozenset(LinkKind[kind] for kind in one["link"])) for one in raw["neighbours"]
-    )
-    return EvolutionQuestion(name, raw["language"], raw["topic"], raw["note"], neighbours)
+    ]
+    # The one to link stands at every place equally often over the questions.
+    related = next(i for i, one in enumerate(neighbours) if one.kinds)
+    turn = (related - number) % len(neighbours)
+    shown = (*neighbours[turn:], *neighbours[:turn])
+    return EvolutionQuestion(f"evolution {number}", raw["language"], raw["topic"], raw["note"], shown)
 
 
 def _read(name: str) -> list[Any]:

@@ -28,9 +28,12 @@ async def cosines_of(embedder: Embedder, questions: Sequence[ChoiceQuestion]) ->
     Raises:
         ModelUnavailableError: The embedder is away.
     """
+    profiles = list(dict.fromkeys(profile for question in questions for profile in question.profiles))
+    shown = [[_described(profile), *profile.examples] for profile in profiles]
+    vectors = iter(await _embedded(embedder, [text for texts in shown for text in texts]))
     places = {}
-    for profile in dict.fromkeys(profile for question in questions for profile in question.profiles):
-        mean = (await _embedded(embedder, [_described(profile), *profile.examples])).mean(axis=0)
+    for profile, texts in zip(profiles, shown, strict=True):
+        mean = np.stack([next(vectors) for _ in texts]).mean(axis=0)
         places[profile] = mean / max(float(np.linalg.norm(mean)), 1e-9)
     asked = await _embedded(embedder, [question.text for question in questions])
     return [
@@ -50,12 +53,18 @@ async def links_by_cosine(embedder: Embedder, questions: Sequence[EvolutionQuest
     Raises:
         ModelUnavailableError: The embedder is away.
     """
+    vectors = iter(
+        await _embedded(
+            embedder, [text for q in questions for text in (q.text, *(one.text for one in q.neighbours))]
+        )
+    )
     right = 0
     for question in questions:
-        texts = [question.text, *(one.text for one in question.neighbours)]
-        vectors = await _embedded(embedder, texts)
-        near = np.flatnonzero(vectors[1:] @ vectors[0] >= least)
-        right += judge_links(question, [(int(i), LinkKind.SIMILAR) for i in near])
+        own = next(vectors)
+        cosines = [float(next(vectors) @ own) for _ in question.neighbours]
+        right += judge_links(
+            question, [(i, LinkKind.SIMILAR) for i, cosine in enumerate(cosines) if cosine >= least]
+        )
     return right
 
 

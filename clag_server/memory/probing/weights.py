@@ -7,7 +7,7 @@ questions flatters itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,7 +52,12 @@ class Case:
     def solved(self, weight: float) -> bool:
         """Whether the right candidate is best when the SLM's word has this weight."""
         combined = self.cosines if self.channel is None else combine(self.cosines, self.channel, weight)
-        return max(range(len(combined)), key=lambda i: combined[i]) == self.right
+        return _first_best(combined) == self.right
+
+    @property
+    def alone(self) -> bool:
+        """Whether the right candidate is best to the SLM by itself."""
+        return self.channel is not None and _first_best(self.channel) == self.right
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +78,20 @@ def weigh_choices(cases: Sequence[Case], *, valid_rate: float, bias: float) -> W
         valid_rate: Share of usable answers.
         bias: Preference of positions, 0 to 1.
     """
-    worlds = list(dict.fromkeys(case.world for case in cases))
+    tried = [_Tried(case.world, {w: case.solved(w) for w in (0.0, *WEIGHTS)}, case.alone) for case in cases]
+    worlds = list(dict.fromkeys(one.world for one in tried))
     gained = lost = solved = 0
     for fold in range(_FOLDS):
-        held = {world for i, world in enumerate(worlds) if i % _FOLDS == fold}
-        weight = _best([case for case in cases if case.world not in held])
-        for case in (case for case in cases if case.world in held):
-            before, after = case.solved(0.0), case.solved(weight)
+        held = set(worlds[fold::_FOLDS])
+        weight = _best([one for one in tried if one.world not in held])
+        for one in (one for one in tried if one.world in held):
+            before, after = one.solved[0.0], one.solved[weight]
             solved += after
             gained += after and not before
             lost += before and not after
     sure = gained > lost and chance_of_gain(gained, lost) <= _MOST_CHANCE
     fit = valid_rate >= LEAST_VALID and bias <= MOST_BIAS
-    return Weighed(_best(cases) if sure and fit else 0.0, solved / max(len(cases), 1), gained, lost)
+    return Weighed(_best(tried) if sure and fit else 0.0, solved / max(len(cases), 1), gained, lost)
 
 
 def written_weight(*, good: int, count: int, baseline: float, unusable: int, leaks: int) -> float:
@@ -103,21 +109,28 @@ def written_weight(*, good: int, count: int, baseline: float, unusable: int, lea
     return FULL_WEIGHT if fit and low >= max(baseline, _LEAST_WRITTEN) else 0.0
 
 
-def _best(cases: Sequence[Case]) -> float:
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """A case with every weight, and with the SLM alone."""
+
+    world: str
+    solved: Mapping[float, bool]
+    alone: bool
+
+
+def _best(tried: Sequence[_Tried]) -> float:
     """Return the weight with the most right answers, 0 where none is better than the vectors.
 
     Among equals the better of the two judges has the say: the largest weight where the SLM alone is at least as
     good as the vectors alone, else the smallest.
     """
-    solved = {weight: sum(case.solved(weight) for case in cases) for weight in (0.0, *WEIGHTS)}
+    solved = {weight: sum(one.solved[weight] for one in tried) for weight in (0.0, *WEIGHTS)}
     most = max(solved.values())
     if solved[0.0] == most:
         return 0.0
     equals = [weight for weight in WEIGHTS if solved[weight] == most]
-    return max(equals) if _alone(cases) >= solved[0.0] else min(equals)
+    return max(equals) if sum(one.alone for one in tried) >= solved[0.0] else min(equals)
 
 
-def _alone(cases: Sequence[Case]) -> int:
-    """Count the questions that the SLM answers right by itself."""
-    channels = [(case.channel, case.right) for case in cases if case.channel is not None]
-    return sum(max(range(len(one)), key=lambda i: one[i]) == right for one, right in channels)
+def _first_best(scores: Sequence[float]) -> int:
+    return max(range(len(scores)), key=lambda i: scores[i])
