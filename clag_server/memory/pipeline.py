@@ -220,6 +220,8 @@ class NamespacePipeline:
 
     async def _embed_step(self) -> bool:
         priority = Priority.INTERACTIVE if self._interactive else Priority.ORGANIZE
+        # Those that end while the round looks for memories may have some that it does not see any more.
+        ended = frozenset(self._ended_sessions)
         done = await self._embed.round(priority=priority)
         if done:
             async with self._embedded:
@@ -227,7 +229,7 @@ class NamespacePipeline:
             self._organize_wake.set()
             self._vote_wake.set()
             return True
-        await self._close_episodes()
+        await self._close_episodes(ended)
         return False
 
     def _embed_due_s(self) -> float | None:
@@ -239,10 +241,9 @@ class NamespacePipeline:
             due.append(max(_SOON_S, min(last_seen) + self.state.organize.episode_idle_s - now))
         return min(due, default=None)
 
-    async def _close_episodes(self) -> None:
+    async def _close_episodes(self, ended: frozenset[str]) -> None:
         """Close the episodes of ended sessions, and those that had no new member for a while."""
         state = self.state
-        ended = frozenset(self._ended_sessions)
         now = asyncio.get_running_loop().time()
         idle = {
             session
