@@ -296,6 +296,8 @@ class Settings(_Section):
             for key, value in flatten(self.model_dump(include={name})).items():
                 if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
                     raise ValueError(f"{key} is {value}; it must not be negative")
+        if self.retrieve.half_life_days == 0:
+            raise ValueError("retrieve.half_life_days is 0; it must be more")
         if self.ingest.window_items < self.ingest.max_batch_items:
             raise ValueError(
                 f"ingest.window_items ({self.ingest.window_items}) must be at least ingest.max_batch_items "

@@ -135,9 +135,11 @@ def _hit(namespace: str, hit: MemoryHit, *, explain: bool) -> pb.MemoryHit:
                 memory_id=conflict.memory_id,
                 reason=conflict.reason,
                 clarifying_question=conflict.clarifying_question,
+                newer=conflict.newer,
             )
             for conflict in hit.conflicts
         ],
+        duplicate_ids=hit.duplicates,
     )
     if explain:
         parts = hit.parts
@@ -148,6 +150,9 @@ def _hit(namespace: str, hit: MemoryHit, *, explain: bool) -> pb.MemoryHit:
             ("episode", parts.episode),
         ):
             message.score_parts.add(name=name, value=value)
+        for name, value in (("recency", parts.recency), ("access", parts.access)):
+            if value:
+                message.score_parts.add(name=name, value=value)
     return message
 
 

@@ -176,6 +176,10 @@ class RetrieveConfig:
         near_episodes: Episodes of the nearest clusters that are scored then.
         default_memories: `max_memories` where a query leaves it unset.
         cluster_limit: Clusters listed in the trace, selected ones always.
+        recency_weight: What a memory of this moment gains in its score over one of long ago; 0: age does not count.
+            Scores lie between 0 and about 1.6.
+        access_weight: What a memory that is often returned gains over one that never was; 0: use does not count.
+        half_life_days: After so many days, what age and use add is half as much.
         max_wait_s: Longest wait for `at_least_as_fresh` where the call has no deadline.
         cache_vectors: Vectors of recently used episodes kept in memory (memories).
         archived_cosine: An archived cluster takes part in a question that is at least this near to its centroid,
@@ -198,6 +202,9 @@ class RetrieveConfig:
     near_episodes: int = 4_096
     default_memories: int = 10
     cluster_limit: int = 32
+    recency_weight: float = 0.0
+    access_weight: float = 0.0
+    half_life_days: float = 30.0
     max_wait_s: float = 10.0
     cache_vectors: int = 50_000
     archived_cosine: float = 0.5

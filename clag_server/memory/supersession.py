@@ -15,11 +15,16 @@ _MAX_CHAIN = 16
 
 @dataclass(slots=True)
 class Scored:
-    """A candidate hit: the memory, its score, its row in the ranking (None where supersession brought it in)."""
+    """A candidate hit: the memory, its score, its row in the ranking (None where supersession brought it in).
+
+    `recency` and `access` are the parts of the score that age and use have.
+    """
 
     memory: Memory
     score: float
     row: int | None
+    recency: float = 0.0
+    access: float = 0.0
 
 
 async def newest_first(catalog: Catalog, ns: int, hits: Sequence[Scored]) -> list[Scored]:

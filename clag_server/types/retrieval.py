@@ -135,20 +135,29 @@ class ScoreParts:
     neighbours: float
     episode: float
     via: str
+    recency: float = 0.0
+    access: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A memory that says otherwise, and a question the agent could ask to find out."""
+    """A memory that says otherwise, and a question the agent could ask to find out.
+
+    `newer` says that the hit is the newer of the two.
+    """
 
     memory_id: str
     reason: str
     clarifying_question: str
+    newer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryHit:
-    """A ranked memory; rank starts at 1; `cluster_title` is that of its cluster."""
+    """A ranked memory; rank starts at 1; `cluster_title` is that of its cluster.
+
+    `duplicates` are the ids of hits that say the same and are not shown.
+    """
 
     memory: Memory
     cluster_title: str
@@ -156,6 +165,7 @@ class MemoryHit:
     rank: int
     parts: ScoreParts
     conflicts: tuple[Conflict, ...] = ()
+    duplicates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
