@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from clag_server.memory.cluster_service import EditOptions
 from clag_server.memory.reorganizing.service import ReorganizeRequest
@@ -25,7 +26,7 @@ TOPICS = {
 
 _TIMES = ("today", "yesterday", "tomorrow", "tonight")
 
-SETTINGS = {"cluster_cosine": 0.45, "episode_idle_s": 0.02}
+SETTINGS: dict[str, Any] = {"cluster_cosine": 0.45, "episode_idle_s": 0.02}
 """To the scripted embedder the date that every text begins with is a third of a short text."""
 
 
@@ -123,4 +124,4 @@ def shown_memories(prompt: str) -> dict[str, list[int]]:
     return found
 
 
-TRUSTED = {"trust": TrustPolicy.FULL, **SETTINGS}
+TRUSTED: dict[str, Any] = {"trust": TrustPolicy.FULL, **SETTINGS}

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from clag_server.memory import prompts
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.namespace import NamespaceState
-from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home, fit
+from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home, centroids, fit, unit_rows
 from clag_server.memory.reorganizing.naming import Named, homes_after
 from clag_server.memory.reorganizing.plan import StepKind
 from clag_server.memory.weighing import combine
 from clag_server.models.api import ChoiceOption, ModelError, Priority, SlmEngine
-from clag_server.types.cluster import Cluster
 
 __all__ = ["Verdict", "check"]
 
@@ -46,7 +45,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """An assignment to look at: the row of its episode, its clusters, and its cosine with the rest of each."""
+    """An assignment to look at: the row of its episode, its clusters, and its cosine with each.
+
+    The old cluster is what is left of it, the new one is the others in it: of a cluster that mixed two things,
+    either part is like the whole.
+    """
 
     row: int
     old: int
@@ -134,13 +137,17 @@ def _cases(layout: Layout, named: Named, homes: Numbers, *, split: bool) -> list
     for step in named.plan.steps:
         if step.kind in _ONE_BY_ONE and (split or step.kind is not StepKind.SPLIT):
             singled[layout.rows_of(step.episodes)] = True
-    rows = np.flatnonzero(singled & (homes != layout.homes))
-    old, new = fit(layout, layout.homes, rows).own, fit(layout, homes, rows).own
-    known = ~np.isnan(old) & ~np.isnan(new)
-    return [
-        _Case(int(rows[at]), int(layout.homes[rows[at]]), int(homes[rows[at]]), (float(old[at]), float(new[at])))
-        for at in _evenly(np.flatnonzero(known), _ASKED)
-    ]
+    rows = _evenly(np.flatnonzero(singled & (homes != layout.homes)), _ASKED)
+    numbers, sums, _ = centroids(layout.vectors, homes)
+    new = fit(layout, homes, rows).own
+    cases = []
+    for row, beside in zip(rows, new, strict=True):
+        at = int(np.searchsorted(numbers, layout.homes[row]))
+        stays = at < len(numbers) and numbers[at] == layout.homes[row]
+        if stays and not np.isnan(beside):
+            old = float(layout.vectors[row] @ unit_rows(sums[at][None, :])[0])
+            cases.append(_Case(int(row), int(layout.homes[row]), int(homes[row]), (old, float(beside))))
+    return cases
 
 
 async def _speaks_against(
@@ -152,7 +159,7 @@ async def _speaks_against(
     slm: SlmEngine,
     weight: float,
 ) -> bool:
-    """Ask whether a memory follows more likely from its old cluster than from its new one, and weigh that in."""
+    """Ask whether a memory follows more likely from what is left of its old cluster, and weigh that in."""
     members = await state.catalog.episode_members(state.ns, [int(layout.episodes[case.row])])
     memories = await state.catalog.memories(state.ns, [int(key) for key in members.keys])
     text = prompts.one_line("\n".join(memory.text for memory in memories), _TEXT)
@@ -160,16 +167,8 @@ async def _speaks_against(
         return False
     mine = {int(key) for key in members.keys}
     options = [
-        await _option(state, layout, layout.clusters.get(case.old), case.old, layout.homes, mine, "before"),
-        await _option(
-            state,
-            layout,
-            named.profiles.get(case.new) or layout.clusters.get(case.new),
-            case.new,
-            homes,
-            mine,
-            "after",
-        ),
+        await _option(state, layout, named, number, homes, mine, when)
+        for number, when in ((case.old, "before"), (case.new, "after"))
     ]
     try:
         answer = await slm.choose(text, options, priority=Priority.BULK, deadline_s=_DEADLINE_S)
@@ -180,24 +179,19 @@ async def _speaks_against(
 
 
 async def _option(
-    state: NamespaceState,
-    layout: Layout,
-    profile: Cluster | None,
-    number: int,
-    homes: Numbers,
-    mine: set[int],
-    when: str,
+    state: NamespaceState, layout: Layout, named: Named, number: int, homes: Numbers, mine: set[int], when: str
 ) -> ChoiceOption:
-    """Return a cluster as an option, with examples that are not the memory in question."""
-    keys = [key for key in (profile.representatives if profile is not None else ()) if key not in mine][:_EXAMPLES]
-    if not keys:
+    """Return a cluster as it would be as an option, with examples that are not the memory in question."""
+    planned = named.profiles.get(number)
+    keys = [key for key in (planned.representatives if planned is not None else ()) if key not in mine]
+    if len(keys) < _EXAMPLES:
         rows = np.flatnonzero(homes == number)[: 2 * _EXAMPLES]
         members = await state.catalog.episode_members(state.ns, [int(e) for e in layout.episodes[rows]])
-        keys = [int(key) for key in members.keys if int(key) not in mine][:_EXAMPLES]
-    examples = [memory.text for memory in await state.catalog.memories(state.ns, keys)]
+        keys += [int(key) for key in members.keys if int(key) not in mine and int(key) not in keys]
+    examples = [memory.text for memory in await state.catalog.memories(state.ns, keys[:_EXAMPLES])]
+    profile = planned or layout.clusters.get(number)
     title = profile.title if profile is not None else ""
-    tags = profile.tags if profile is not None else ()
-    head = prompts.cluster_head(title or "notes", "", tags, examples)
+    head = prompts.cluster_head(title or "notes", "", profile.tags if profile is not None else (), examples)
     return ChoiceOption(key=f"{state.ns}/reorganize/{when}/{number}", head=head)
 
 

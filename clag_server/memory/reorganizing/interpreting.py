@@ -69,11 +69,13 @@ class Interpreter:
         return True
 
     def _part(self, step: RawStep, rows: Numbers) -> bool:
-        if len(step.clusters) != 1:
+        if len(step.clusters) != 1 or step.clusters[0] in self._split:
             return False
         (source,) = step.clusters
         all_rows = np.flatnonzero(self._draft.homes == source)
         seeds = rows[self._draft.homes[rows] == source]
+        if step.memories and not len(seeds):
+            return False
         if len(seeds):
             leaving = self._followers(seeds, all_rows, margin=0.0)
         else:
