@@ -99,7 +99,9 @@ def in_place_of_the_slm(slm: ScriptedSlm | None) -> Iterator[None]:
 
     def built(config: ModelsConfig) -> ModelHost:
         with mock.patch.object(factory, "AbsentSlm", return_value=slm):
-            return factory.build_models(replace(config, slm=None, slm_url=""))
+            host = factory.build_models(replace(config, slm=None, slm_url=""))
+        host.slm_identity = slm.name
+        return host
 
     with mock.patch.object(server, "build_models", built):
         yield
