@@ -170,7 +170,10 @@ class RetrieveConfig:
         net_partitions: Nearest clusters whose partitions the dense net searches.
         neighbour_weight: Weight of the previous and the next memory's score in the same episode.
         episode_weight: Weight of the best score in the same episode.
-        lexical_limit: Lexical matches that are looked at.
+        lexical_limit: Lexical matches that are looked at,
+        lexical_limit_large: and in a namespace of more than `large_memories`: the episode of each has to be looked
+            up, at 5 us each among a million memories.
+        large_memories: See there.
         exact_episodes: Episodes up to which every one is scored; beyond, those near the query and those with its
             words. Higher is exact for longer, and slower.
         near_episodes: Episodes of the nearest clusters that are scored then.
@@ -198,6 +201,8 @@ class RetrieveConfig:
     neighbour_weight: float = 0.2
     episode_weight: float = 0.4
     lexical_limit: int = 2000
+    lexical_limit_large: int = 500
+    large_memories: int = 50_000
     exact_episodes: int = 8_192
     near_episodes: int = 4_096
     default_memories: int = 10

@@ -186,7 +186,10 @@ class Retrieval:
         if self._query.slm_use is SlmUse.ALWAYS:
             detail = "selection by the SLM is not served by this release"
             self._degraded.append(Degradation(DegradationKind.SLM_SKIPPED, detail))
-        limit = self._config.lexical_limit if self._query.where is None else _FILTER_LIMIT
+        config = self._config
+        large = self._state.map.memory_count > config.large_memories
+        limit = config.lexical_limit_large if large else config.lexical_limit
+        limit = limit if self._query.where is None else _FILTER_LIMIT
         text = " ".join(part for part in (self._query.text, self._query.task_hint) if part)
         return await self._state.catalog.lexical(self._state.ns, tokens(text), limit=limit)
 
