@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 import structlog
 
 from clag_server.memory.config import IngestConfig
-from clag_server.memory.counters import Outcome
 from clag_server.memory.embedding import EmbedStage
 from clag_server.memory.evolving import EvolveStage
 from clag_server.memory.namespace import NamespaceState
-from clag_server.memory.profiles import due, profile, sample
+from clag_server.memory.profiling import ProfileStage
 from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.vote_stage import VoteStage
 from clag_server.models.api import Embedder, ModelTimeoutError, ModelUnavailableError, Priority, SlmEngine
@@ -34,7 +33,6 @@ _MAX_PAUSE_S = 5.0
 _SOON_S = 0.05
 _YIELD_S = 2.0
 """Longest time that organizing stands back while memories wait to be searchable: first found, then organized."""
-_PROFILES_PER_ROUND = 8
 
 
 class NamespacePipeline:
@@ -55,6 +53,7 @@ class NamespacePipeline:
         state.has_slm = slm is not None
         self._votes = VoteStage(state, slm=slm)
         self._evolve = EvolveStage(state, slm=slm, hub=hub)
+        self._profiles = ProfileStage(state, slm=slm)
         self._embed = EmbedStage(
             state,
             embedder=embedder,
@@ -276,7 +275,7 @@ class NamespacePipeline:
             return True
         self._organized_at = now
         evolved = await self._evolve.round(skip=self._later.keys())
-        refreshed = await self._refresh_profiles()
+        refreshed = await self._profiles.round()
         if not evolved and self._later:
             batch = list(itertools.islice(self._later, self.state.organize.evolve_batch))
             for key in batch:
@@ -284,22 +283,3 @@ class NamespacePipeline:
             self._evolve.rewind(min(batch, default=0))
             evolved = await self._evolve.round(skip=self._later.keys(), patient=True)
         return bool(evolved or refreshed)
-
-    async def _refresh_profiles(self) -> int:
-        state = self.state
-        waiting = sorted(number for number, cluster in state.map.clusters.items() if due(cluster))
-        for number in waiting[:_PROFILES_PER_ROUND]:
-            if number not in state.map.clusters:
-                continue  # it was merged away while another profile was written
-            before = state.map.clusters[number].revision
-            members = await sample(state.catalog, state.ns, state.map, number)
-            async with state.lock:
-                cluster = state.map.clusters.get(number)
-                if cluster is None or cluster.revision != before:
-                    continue  # what was sampled may hold words that a client took away: again in the next round
-                taken = {c.title for n, c in state.map.clusters.items() if n != number}
-                fresh = await profile(state.catalog, state.ns, cluster, members, taken, now_ns=state.now_ns())
-                await asyncio.shield(state.catalog.put_clusters(state.ns, [fresh]))
-                state.map.put_cluster(fresh)
-            state.counters.add(Outcome.PROFILES)
-        return len(waiting[:_PROFILES_PER_ROUND])

@@ -1,8 +1,8 @@
 """Profiles of clusters: title, summary, tags, representatives, in the memories' own words.
 
-Deterministic: class-based TF-IDF names what distinguishes the cluster from the
-rest of the namespace, and the member nearest the centroid speaks for it. Nothing is invented, so nothing of a
-prompt can leak in, and the language is that of the memories.
+Class-based TF-IDF names what distinguishes the cluster from the rest of the namespace, and the member nearest the
+centroid speaks for it. Nothing is invented, so nothing of a prompt can leak in, and the language is that of the
+memories. Where the SLM is trusted with annotation, its checked draft (`profile_answers`) goes first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from clag_server.catalog.api import Catalog, EpisodeMembers
 from clag_server.memory.cluster_map import ClusterMap
+from clag_server.memory.profile_answers import ProfileDraft
 from clag_server.memory.terms import characteristic, term_candidates, written
 from clag_server.types.cluster import Cluster, ClusterField
 from clag_server.types.memory import AnnotationSource, Memory, Vector
@@ -68,12 +69,21 @@ async def sample(catalog: Catalog, ns: int, cluster_map: ClusterMap, number: int
 
 
 async def profile(
-    catalog: Catalog, ns: int, cluster: Cluster, members: Sample, taken_titles: Collection[str], *, now_ns: int
+    catalog: Catalog,
+    ns: int,
+    cluster: Cluster,
+    members: Sample,
+    taken_titles: Collection[str],
+    *,
+    now_ns: int,
+    draft: ProfileDraft | None = None,
 ) -> Cluster:
     """Return the cluster with a fresh profile; its title differs from all `taken_titles`.
 
-    What a client wrote stays as it is.
+    What a client wrote stays as it is. What an SLM's draft lacks, or whose title another cluster took meanwhile, is
+    written without it.
     """
+    draft = draft if draft is not None and draft.title not in taken_titles else ProfileDraft()
     texts = [memory.text for memory in members.memories]
     counts: Counter[str] = Counter()
     for text in texts:
@@ -88,10 +98,12 @@ async def profile(
         cluster,
         title=cluster.title
         if ClusterField.TITLE in written_by_client
-        else _title(words, members, cluster.cluster, taken_titles),
-        summary=cluster.summary if ClusterField.SUMMARY in written_by_client else _summary(members),
-        tags=cluster.tags if ClusterField.TAGS in written_by_client else words[:_TAGS],
-        profiled_by=AnnotationSource.STATISTICS,
+        else draft.title or _title(words, members, cluster.cluster, taken_titles),
+        summary=cluster.summary
+        if ClusterField.SUMMARY in written_by_client
+        else draft.summary or _summary(members),
+        tags=cluster.tags if ClusterField.TAGS in written_by_client else draft.tags or words[:_TAGS],
+        profiled_by=AnnotationSource.SLM if draft.title else AnnotationSource.STATISTICS,
         representatives=tuple(memory.key for memory in members.representatives),
         profile_stale=False,
         profile_count=cluster.memory_count,
