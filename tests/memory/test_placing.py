@@ -41,7 +41,7 @@ def assert_consistent(cluster_map: ClusterMap) -> None:
         assert cluster.memory_count == sum(e.memory_count for e in episodes)
         closed = [unit(e.vector_sum) for e in episodes if not e.open]
         assert cluster.closed_episodes == len(closed)
-        expected = np.sum(closed, axis=0) if closed else np.zeros(DIM)
+        expected = np.sum(closed, axis=0) if closed else np.zeros(cluster_map.dim)
         np.testing.assert_allclose(cluster.vector_sum, expected, atol=1e-4)
 
 
