@@ -43,7 +43,7 @@ def main() -> None:
     of_store.add_argument("--sizes", type=_numbers, default=(), help="scale: numbers of memories, with commas")
     of_store.add_argument("--root", type=Path, help="scale: directory for the data; a temporary one when left out")
     of_store.add_argument("--no-evolve", action="store_true", help="scale: neither annotate nor link memories")
-    of_store.add_argument("--only", default="", help="faults: drills whose name holds this; slm: parts, with commas")
+    of_store.add_argument("--only", default="", help="faults: drills of this name; slm: parts, with commas")
     of_store.add_argument("--kills", type=int, default=0, help="crash: how often; 100 when left out")
     of_store.add_argument("--seed", type=int, help="crash: repeats the choices of a run")
     arguments = parser.parse_args()
