@@ -102,4 +102,4 @@ class ProfileStage:
         if draft.fallback is FallbackCause.NONE:
             counters.add(Outcome.SLM_PROFILES)
         else:
-            counters.add_fallback(Outcome.PROFILE_FALLBACKS, draft.fallback)
+            counters.add(Outcome.PROFILE_FALLBACKS)

@@ -312,7 +312,7 @@ def test_the_few_that_match_a_filter_are_found_beside_thousands_that_do_not(stub
 
 
 def test_prompts_for_one_namespace_hold_no_word_of_another(make_server: ServerMaker) -> None:
-    server = make_server(organize__annotate="slm")
+    server = make_server(organize__annotate="slm", organize__trust="full")
     server.root.mkdir(parents=True)
     record = server.root / "prompts.jsonl"
     (server.root / "script.json").write_text(json.dumps({"record": str(record)}), encoding="utf-8")
