@@ -263,7 +263,12 @@ async def settled(
     """Wait until nothing waits before the stages (and, with `index`, until the index is READY)."""
     async with asyncio.timeout(timeout_s):
         while True:
-            stats = await client.stats(namespace)
+            try:
+                stats = await client.stats(namespace)
+            except ClagError as error:
+                if error.code is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise
+                continue  # the machine is busy with what is waited for
             waiting = sum(one.pending for one in stats.backlog if one.stage in stages)
             if not waiting and (not index or stats.index.state == admin_pb.INDEX_STATE_READY):
                 return stats

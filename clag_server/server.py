@@ -37,7 +37,7 @@ from clag_server.models.factory import ModelHost, build_models
 from clag_server.models.remote_config import RemoteConfigError
 from clag_server.models.scripted import ScriptError
 from clag_server.models.specs import StoreError
-from clag_server.ops.directories import directory_bytes
+from clag_server.ops.directories import DirectorySize
 from clag_server.ops.errors import ModelsMissing, StartRefused, UnusableFile
 from clag_server.ops.logging import configure_logging
 from clag_server.ops.signals import StopSignals, stop_signals
@@ -280,7 +280,7 @@ def _memory_system(settings: Settings, catalog: SystemCatalog, models: ModelHost
         retrieve=settings.retrieve,
         data_dir=data_dir,
         slm_identity=models.slm_identity,
-        bytes_on_disk=lambda: directory_bytes(data_dir),
+        bytes_on_disk=DirectorySize(data_dir),
     )
 
 

@@ -1,18 +1,26 @@
-"""Directories that only the server's user can write to.
+"""Directories: those that only the server's user can write to, and how large they are.
 
 Who can write to the directory of a socket can put another socket in its place and read every memory sent to it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import stat
+import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from clag_server.ops.errors import UnsafeDirectory
 
-__all__ = ["directory_bytes", "private_directory"]
+__all__ = ["DirectorySize", "directory_bytes", "private_directory"]
+
+_LEAST_AGE_S: Final = 1.0
+_PAYS_OFF: Final = 20.0
 
 
 def private_directory(path: Path) -> Path:
@@ -42,3 +50,33 @@ def directory_bytes(path: Path) -> int:
             with suppress(OSError):
                 total += os.lstat(Path(folder) / name).st_size
     return total
+
+
+class DirectorySize:
+    """Bytes of all files below a directory, measured again when the last measurement has paid off.
+
+    Walking through the thousands of files of a large index takes longer than whatever else statistics need.
+
+    Args:
+        path: The directory.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._bytes = 0
+        self._due_s = -math.inf
+        self._measuring = threading.Lock()
+
+    def __call__(self) -> int:
+        """Return the size, at most a second or twenty times the duration of a measurement old; blocks."""
+        if self._clock() < self._due_s:
+            return self._bytes
+        with self._measuring:
+            begun_s = self._clock()
+            if begun_s >= self._due_s:
+                self._bytes = directory_bytes(self._path)
+                ended_s = self._clock()
+                self._due_s = ended_s + max(_LEAST_AGE_S, _PAYS_OFF * (ended_s - begun_s))
+            return self._bytes
