@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from clag_server.memory.centroids import CentroidTable
 from clag_server.memory.cluster_map import ClusterMap
 from clag_server.memory.config import RetrieveConfig
 from clag_server.types.memory import Vector
@@ -54,26 +55,29 @@ def candidate_episodes(
         clusters, sizes = table.groups_and_sizes()
         return EpisodeCandidates(numbers, clusters, sizes, cosines.astype(np.float64), None)
     if permitted is not None and len(wanted := np.unique(permitted)) <= config.exact_episodes:
-        return _given(cluster_map, wanted, vector, floor=None)
-    near, floor = _near(cluster_map, vector, config.near_episodes)
-    return _given(cluster_map, np.union1d(near, with_words), vector, floor=floor)
+        return _given(table, table.rows_of(wanted), vector, floor=None)
+    clusters, floor = _near(cluster_map, vector, config.near_episodes)
+    open_ones = np.fromiter(cluster_map.open_episodes.values(), dtype=np.int64)
+    others = table.rows_of(np.unique(np.concatenate([with_words, open_ones])))
+    return _given(table, np.union1d(table.rows_in(clusters), others), vector, floor=floor)
 
 
 def _near(cluster_map: ClusterMap, vector: Vector, wanted: int) -> tuple[NDArray[np.int64], float]:
-    """Return the episodes of the nearest clusters, all open ones, and the lowest cosine of a cluster."""
+    """Return the nearest clusters that hold `wanted` episodes together, and the lowest cosine of a cluster."""
     numbers, cosines = cluster_map.routable.scores(vector)
-    found: list[int] = list(cluster_map.open_episodes.values())
-    for row in np.argsort(-cosines, kind="stable"):
-        if len(found) >= wanted:
+    order = np.argsort(-cosines, kind="stable")
+    near: list[int] = []
+    held = 0
+    for row in order.tolist():
+        if held >= wanted:
             break
-        found.extend(cluster_map.cluster_episodes.get(int(numbers[row]), ()))
-    return np.array(sorted(found), dtype=np.int64), float(cosines.min()) if len(cosines) else 0.0
+        near.append(int(numbers[row]))
+        held += len(cluster_map.cluster_episodes.get(near[-1], ()))
+    return np.array(near, dtype=np.int64), float(cosines.min()) if len(cosines) else 0.0
 
 
 def _given(
-    cluster_map: ClusterMap, numbers: NDArray[np.int64], vector: Vector, *, floor: float | None
+    table: CentroidTable, rows: NDArray[np.int64], vector: Vector, *, floor: float | None
 ) -> EpisodeCandidates:
-    table = cluster_map.episode_centroids
-    known = np.array([n for n in numbers.tolist() if n in table], dtype=np.int64)
-    clusters, sizes = table.sizes_of(known)
-    return EpisodeCandidates(known, clusters, sizes, table.some(known, vector).astype(np.float64), floor)
+    numbers, clusters, sizes, cosines = table.at(rows, vector)
+    return EpisodeCandidates(numbers, clusters, sizes, cosines.astype(np.float64), floor)

@@ -108,16 +108,22 @@ class CentroidTable:
         n = len(self._row_of)
         return self._groups[:n].copy(), self._sizes[:n].copy()
 
-    def some(self, numbers: NDArray[np.int64], vector: Vector) -> NDArray[np.float32]:
-        """Return the cosines (n,) of given rows with a unit vector (dim,); KeyError for an unknown number."""
-        rows = np.fromiter((self._row_of[int(n)] for n in numbers), dtype=np.int64, count=len(numbers))
-        cosines: NDArray[np.float32] = self._matrix[rows] @ vector
-        return cosines
+    def rows_of(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of given numbers, unknown ones left out; rows hold until the next change."""
+        known = (self._row_of.get(number, -1) for number in numbers.tolist())
+        rows = np.fromiter(known, dtype=np.int64, count=len(numbers))
+        return rows[rows >= 0]
 
-    def sizes_of(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (groups (n,), sizes (n,)) of given rows; KeyError for an unknown number."""
-        rows = np.fromiter((self._row_of[int(n)] for n in numbers), dtype=np.int64, count=len(numbers))
-        return self._groups[rows], self._sizes[rows]
+    def rows_in(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows of all that is in given groups, ascending."""
+        return np.flatnonzero(np.isin(self._groups[: len(self._row_of)], groups))
+
+    def at(
+        self, rows: NDArray[np.int64], vector: Vector
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Return (numbers, groups, sizes, cosines with a unit vector (dim,)) of rows, each of shape (n,)."""
+        cosines: NDArray[np.float32] = self._matrix[rows] @ vector
+        return self._numbers[rows], self._groups[rows], self._sizes[rows], cosines
 
     def nearest(self, vector: Vector, limit: int) -> list[tuple[int, float]]:
         """Return up to `limit` (number, cosine), best first, ties by number."""

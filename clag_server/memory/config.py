@@ -204,7 +204,7 @@ class RetrieveConfig:
     lexical_limit_large: int = 500
     large_memories: int = 50_000
     exact_episodes: int = 8_192
-    near_episodes: int = 4_096
+    near_episodes: int = 2_048
     default_memories: int = 10
     cluster_limit: int = 32
     recency_weight: float = 0.0
