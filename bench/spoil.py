@@ -23,7 +23,7 @@ from bench.grouping_run import organize, routed_by, slm_ready, votes_that_agree
 from bench.server import running_server, temporary_root
 from bench.spoil_models import Oracle, double, in_place_of_the_slm
 
-MODELS: Final = ("random", "first", "oracle", "smollm2-135m-instruct")
+MODELS: Final = ("random", "first", "last", "oracle", "smollm2-135m-instruct")
 DATA: Final = ("locomo:conv-26", "locomo:conv-30")
 TRUSTS: Final = ("probe", "full")
 TOP: Final = 10

@@ -23,7 +23,7 @@ from clag_server.models.config import ModelsConfig
 from clag_server.models.factory import ModelHost
 from clag_server.models.scripted import Script, ScriptedSlm
 
-_CLUSTER_OF_A_KEY: Final = re.compile(r"c(\d+)$")
+_CLUSTER_OF_A_KEY: Final = re.compile(r"/c(\d+)(?:/|$)")
 _LEAST_CHARACTERS: Final = 24
 """Of a text that is looked for inside another: a shorter one is there by chance too."""
 
@@ -79,12 +79,12 @@ class Oracle(ScriptedSlm):
 def double(name: str, *, seed: int = 0) -> ScriptedSlm | None:
     """Return a double by its name, None where the name is a real model's.
 
-    `random` draws votes and annotations; `first` always votes for the first option and draws annotations; `oracle`
-    must be told what it knows.
+    `random` draws votes and annotations. `first` always votes for the first option, `last` for the last one, which
+    in routing is the farthest cluster of all; both draw annotations. `oracle` must be told what it knows.
     """
     if name == "oracle":
         return Oracle()
-    if name in ("random", "first"):
+    if name in ("random", "first", "last"):
         script = Script(choose=name, generate="random", seed=seed)
         return ScriptedSlm(lambda: script)
     return None
@@ -111,7 +111,7 @@ def _cluster_id(option: ChoiceOption) -> str:
     """Return the cluster that an option stands for. Raises ValueError for a key that names none."""
     found = _CLUSTER_OF_A_KEY.search(option.key)
     if found is None:
-        raise ValueError(f"the key {option.key!r} of an option does not end with a cluster")
+        raise ValueError(f"the key {option.key!r} of an option names no cluster")
     return f"c{found[1]}"
 
 

@@ -181,7 +181,7 @@ async def test_an_oracle_prefers_the_cluster_with_most_of_what_is_used_with_the_
     stored = Stored({"m0": "c1", "m1": "c2", "m2": "c2", "m3": "c3", "m4": "c3"})
     oracle = Oracle()
     oracle.reveal(corpus, cast("AsyncClient", stored))
-    options = [ChoiceOption(f"1/c{i}", f"topic {i}") for i in (1, 2, 3)]
+    options = [ChoiceOption(f"1/c{i}{how}", f"topic {i}") for i, how in ((1, ""), (2, "/without"), (3, ""))]
     shown = "sentence number 0 about the thing sentence number 3 about the thi"
     scores = (await oracle.choose(shown, options, priority=Priority.ORGANIZE)).scores
     # Of episode m0, m3: two pairs with c2 (m1, m2), one with c3 (m4), none with c1.
