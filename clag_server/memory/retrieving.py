@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from clag_server.catalog.api import EpisodeMembers, LexicalHits, MatchingKeys
 from clag_server.memory.archiving import hidden_clusters
-from clag_server.memory.candidates import candidate_episodes
+from clag_server.memory.candidates import NearClusters, candidate_episodes, near_clusters
 from clag_server.memory.centroids import unit
 from clag_server.memory.config import RetrieveConfig
 from clag_server.memory.context import assemble
@@ -77,6 +77,7 @@ class Retrieval:
         self._lexical: dict[int, float] = {}
         self._allowed: MatchingKeys | None = None
         self._hidden: set[int] = set()
+        self._near: NearClusters | None = None
         self.returned: tuple[int, ...] = ()
         """Keys of the hits, once they were yielded."""
 
@@ -84,21 +85,27 @@ class Retrieval:
         """Yield ClusterSelection, MemoryHits, AssembledContext (when a budget was given), RetrieveDone."""
         query, state = self._query, self._state
         started = time.perf_counter()
-        vector, hits, revision = await asyncio.gather(self._vector(), self._words(), state.catalog.revision())
-        if query.where is not None:
-            self._allowed = await state.catalog.matching_keys(state.ns, query.where, limit=_FILTER_LIMIT)
-        self._lexical = {int(k): float(s) for k, s in zip(hits.keys, hits.scores, strict=True)}
-        if not query.include_archived:
-            self._hidden = hidden_clusters(state.map, vector, state.organize, self._config.archived_cosine)
-        embedded = time.perf_counter()
-
-        # The net's search needs only the vector: it runs beside stage one and the reading of the picked episodes.
-        searching = asyncio.create_task(self._search(vector, everywhere=query.mode is RetrieveMode.GLOBAL))
+        # Words are looked up beside the embedding and the net's search, which need one another but not the words.
+        looking = asyncio.ensure_future(asyncio.gather(self._words(), state.catalog.revision()))
+        looking.add_done_callback(_seen)
+        searching: asyncio.Task[VectorHits | None] | None = None
         try:
+            vector = await self._vector()
+            if query.where is not None:
+                self._allowed = await state.catalog.matching_keys(state.ns, query.where, limit=_FILTER_LIMIT)
+            if not query.include_archived:
+                self._hidden = hidden_clusters(state.map, vector, state.organize, self._config.archived_cosine)
+            searching = asyncio.create_task(self._search(vector, everywhere=query.mode is RetrieveMode.GLOBAL))
+            self._near = near_clusters(state.map, vector, self._config)
+            hits, revision = await looking
+            self._lexical = {int(k): float(s) for k, s in zip(hits.keys, hits.scores, strict=True)}
+            embedded = time.perf_counter()
             async for stage in self._ranked(vector, hits, revision, searching, started=started, embedded=embedded):
                 yield stage
         finally:
-            searching.cancel()
+            looking.cancel()
+            if searching is not None:
+                searching.cancel()
 
     async def _ranked(
         self,
@@ -200,6 +207,7 @@ class Retrieval:
         found = candidate_episodes(
             cluster_map,
             vector,
+            self._near,
             with_words=np.concatenate([hits.episodes, self._of_archived()]),
             permitted=allowed,
             config=self._config,
@@ -300,6 +308,12 @@ class Retrieval:
             episodes_total=len(self._state.map.episodes),
             episodes_picked=len(picked),
         )
+
+
+def _seen(looking: asyncio.Future[tuple[LexicalHits, int]]) -> None:
+    """Take note of a failure that nobody waits for any more, because the embedding failed before."""
+    if not looking.cancelled():
+        looking.exception()
 
 
 def _rows(numbers: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -53,7 +53,7 @@ def queries(number: int) -> list[Vector]:
 
 
 def picked(cluster_map: ClusterMap, vector: Vector, config: RetrieveConfig) -> list[int]:
-    found = candidate_episodes(cluster_map, vector, with_words=NO_WORDS, permitted=None, config=config)
+    found = candidate_episodes(cluster_map, vector, None, with_words=NO_WORDS, permitted=None, config=config)
     lexical = np.zeros(len(found.numbers))
     scored = score_episodes(
         found.numbers, found.clusters, found.sizes, found.cosines, lexical, dense_weight=0.5, floor=found.floor
@@ -64,7 +64,7 @@ def picked(cluster_map: ClusterMap, vector: Vector, config: RetrieveConfig) -> l
 
 def test_a_small_namespace_is_scored_whole(large: ClusterMap) -> None:
     config = RetrieveConfig(exact_episodes=720)
-    found = candidate_episodes(large, queries(1)[0], with_words=NO_WORDS, permitted=None, config=config)
+    found = candidate_episodes(large, queries(1)[0], None, with_words=NO_WORDS, permitted=None, config=config)
     assert len(found.numbers) == 720
     assert found.floor is None
 
@@ -76,7 +76,7 @@ def test_a_large_namespace_gives_the_same_best_episodes_for_a_fraction_of_the_wo
         whole, part = picked(large, vector, exact), picked(large, vector, near)
         same.append(len(set(whole[:5]) & set(part[:5])) / 5)
     assert np.mean(same) > 0.9
-    found = candidate_episodes(large, queries(1)[0], with_words=NO_WORDS, permitted=None, config=near)
+    found = candidate_episodes(large, queries(1)[0], None, with_words=NO_WORDS, permitted=None, config=near)
     assert 150 <= len(found.numbers) <= 150 + EPISODES_EACH
 
 
@@ -84,7 +84,7 @@ def test_episodes_with_words_of_the_query_and_open_ones_are_scored_wherever_they
     config = RetrieveConfig(exact_episodes=100, near_episodes=20)
     vector = queries(1)[0]
     far = np.array([5, 5, 333, 719], dtype=np.int64)
-    found = candidate_episodes(large, vector, with_words=far, permitted=None, config=config)
+    found = candidate_episodes(large, vector, None, with_words=far, permitted=None, config=config)
     assert {5, 333, 719, 700} <= set(found.numbers.tolist())
     assert list(found.numbers) == sorted(set(found.numbers.tolist()))
 
@@ -92,7 +92,7 @@ def test_episodes_with_words_of_the_query_and_open_ones_are_scored_wherever_they
 def test_what_a_filter_leaves_is_scored_whole_when_it_is_little(large: ClusterMap) -> None:
     config = RetrieveConfig(exact_episodes=100, near_episodes=20)
     left = np.array([700, 3, 3, 250], dtype=np.int64)
-    found = candidate_episodes(large, queries(1)[0], with_words=NO_WORDS, permitted=left, config=config)
+    found = candidate_episodes(large, queries(1)[0], None, with_words=NO_WORDS, permitted=left, config=config)
     assert found.numbers.tolist() == [3, 250, 700]
     assert found.clusters.tolist() == [1, 21, 59]
 
@@ -100,7 +100,7 @@ def test_what_a_filter_leaves_is_scored_whole_when_it_is_little(large: ClusterMa
 def test_episodes_that_are_gone_are_left_out(large: ClusterMap) -> None:
     config = RetrieveConfig(exact_episodes=100, near_episodes=20)
     gone = np.array([99_999], dtype=np.int64)
-    found = candidate_episodes(large, queries(1)[0], with_words=gone, permitted=None, config=config)
+    found = candidate_episodes(large, queries(1)[0], None, with_words=gone, permitted=None, config=config)
     assert 99_999 not in found.numbers
 
 
