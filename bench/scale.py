@@ -87,10 +87,10 @@ async def main(*, quick: bool, sizes: Sequence[int] = (), root: Path | None = No
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Memories a second while the directory grew: durable, searchable, organized (None where that was left out)."""
+    """Memories a second while the directory grew: durable, searchable, organized; None where that is not known."""
 
-    stored: float
-    searchable: float
+    stored: float | None
+    searchable: float | None
     organized: float | None
 
 

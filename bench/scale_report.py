@@ -19,8 +19,8 @@ class Row:
     size: int
     clusters: int
     episodes: int
-    stored_rate: float
-    searchable_rate: float
+    stored_rate: float | None
+    searchable_rate: float | None
     organized_rate: float | None
     two_stage_ms: tuple[float, float]
     global_ms: tuple[float, float]
@@ -36,7 +36,7 @@ class Row:
         """One line for people who wait."""
         return (
             f"{self.size:,} memories, {self.clusters:,} clusters, {self.episodes:,} episodes: "
-            f"stored {self.stored_rate:,.0f}/s, searchable {self.searchable_rate:,.0f}/s, "
+            f"stored {_rate(self.stored_rate)}/s, searchable {_rate(self.searchable_rate)}/s, "
             f"organized {_rate(self.organized_rate)}/s; two-stage p50 {self.two_stage_ms[0]:.1f} p99 "
             f"{self.two_stage_ms[1]:.1f} ms, global p50 {self.global_ms[0]:.1f} p99 {self.global_ms[1]:.1f} ms; "
             f"server {self.server_mib:,.0f} MiB, children {self.children_mib:,.0f} MiB; "
@@ -53,8 +53,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("memories", lambda r: f"{r.size:,}"),
     ("clusters", lambda r: f"{r.clusters:,}"),
     ("episodes", lambda r: f"{r.episodes:,}"),
-    ("stored/s", lambda r: f"{r.stored_rate:,.0f}"),
-    ("searchable/s", lambda r: f"{r.searchable_rate:,.0f}"),
+    ("stored/s", lambda r: _rate(r.stored_rate)),
+    ("searchable/s", lambda r: _rate(r.searchable_rate)),
     ("organized/s", lambda r: _rate(r.organized_rate)),
     ("two-stage p50 / p99 ms", lambda r: f"{r.two_stage_ms[0]:.1f} / {r.two_stage_ms[1]:.1f}"),
     ("global p50 / p99 ms", lambda r: f"{r.global_ms[0]:.1f} / {r.global_ms[1]:.1f}"),
