@@ -21,6 +21,7 @@ from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.profiling import ProfileStage
 from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.vote_stage import VoteStage
+from clag_server.models.absent import AbsentSlm
 from clag_server.models.api import Embedder, ModelTimeoutError, ModelUnavailableError, Priority, SlmEngine
 from clag_server.types.errors import NamespaceDeleted, StorageFailed
 from clag_server.types.ingest import AckLevel
@@ -50,7 +51,7 @@ class NamespacePipeline:
         self.state = state
         self._config = config
         self._hub = hub
-        state.has_slm = slm is not None
+        state.has_slm = slm is not None and not isinstance(slm, AbsentSlm)
         self._votes = VoteStage(state, slm=slm)
         self._evolve = EvolveStage(state, slm=slm, hub=hub)
         self._profiles = ProfileStage(state, slm=slm)
