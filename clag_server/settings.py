@@ -288,7 +288,7 @@ class Settings(_Section):
     @model_validator(mode="after")
     def _ranges(self) -> Self:
         bounds = (("candidates", 1, 15), ("vote_batch", 1, 256), ("cold_clusters", 1, 64), ("slm_neighbours", 0, 8))
-        for key, least, most in (*bounds, ("max_links", 0, 32), ("evolve_batch", 1, 4096)):
+        for key, least, most in (*bounds, ("max_links", 0, 32), ("evolve_batch", 0, 4096)):
             number = getattr(self.organize, key)
             if not least <= number <= most:
                 raise ValueError(f"organize.{key} is {number}; it must be {least} to {most}")

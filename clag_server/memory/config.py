@@ -79,7 +79,7 @@ class OrganizeConfig:
         slm_timeout_s: Longest wait for one answer, in seconds; 0: for ever.
         find_conflicts: Whether facts that say the same with another value are linked as contradicting each other,
             also without an SLM.
-        evolve_batch: Memories evolved in one round.
+        evolve_batch: Memories evolved in one round; 0 evolves none (maintenance, and measurements of the rest).
         link_neighbours: Nearest members of the cluster that a new memory may link to.
         link_cosine: Least cosine of a SIMILAR link.
         duplicate_cosine: Least cosine of a DUPLICATE link (with equal words).
