@@ -71,8 +71,11 @@ class Fit:
 
     @property
     def margins(self) -> NDArray[np.float64]:
-        """How much nearer each is to its own cluster (n,); 0 for one that is alone, as in silhouettes."""
-        return np.where(np.isnan(self.own), 0.0, np.nan_to_num(self.own) - self.other)
+        """How much nearer each is to its own cluster (n,); 0 for one that is alone, as in silhouettes.
+
+        A cluster that points elsewhere is as far as any other: how far it points away says nothing.
+        """
+        return np.where(np.isnan(self.own), 0.0, np.nan_to_num(self.own) - np.maximum(self.other, 0.0))
 
 
 async def look(cluster_map: ClusterMap, config: OrganizeConfig, only: Collection[int]) -> Layout:

@@ -9,15 +9,17 @@ Merging and splitting have a gap between their thresholds, so that what one plan
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.reorganizing.draft import PlanDraft
-from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home, centroids, fit, unit_rows
+from clag_server.memory.reorganizing.layout import Fit, Layout, Numbers, by_home, centroids, fit, unit_rows
 from clag_server.memory.reorganizing.plan import StepKind
 from clag_server.memory.splitting import two_means
-from clag_server.types.memory import DecidedBy, Matrix
+from clag_server.types.memory import DecidedBy
 
 __all__ = ["plan_by_vectors"]
 
@@ -139,43 +141,66 @@ class _Pairs:
 
 
 # --- splitting
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A cluster in two: the rows that would leave, how far the parts are apart, and how like their centroids are.
+
+    `gain` is how much more at home the episodes would be, among all clusters.
+    """
+
+    leaving: Numbers
+    margin: float
+    likeness: float
+    gain: float
+
+
 def _split(draft: PlanDraft, config: OrganizeConfig, target: int, *, but: set[int]) -> None:
     """Split what holds two parts; with a target, also the loosest until there are as many."""
     layout = draft.layout
+    now = fit(layout, draft.homes, np.arange(len(layout.episodes)))
     found = []
     for number, rows in by_home(draft.homes).items():
-        if number not in layout.movable or number in but:
-            continue
-        parts = _parts(layout.vectors, layout.sizes, rows)
-        if parts is not None:
-            found.append((number, *parts))
-    for number, leaving, margin, likeness in sorted(found, key=lambda one: (-one[2], one[0])):
+        if number in layout.movable and number not in but:
+            parts = _parts(layout, rows, now)
+            if parts is not None:
+                found.append((number, parts))
+    for number, parts in sorted(found, key=lambda one: (-one[1].margin, one[0])):
         too_large = draft.size(number) > config.cluster_max
-        apart = margin >= config.reorganize_split_margin and likeness < config.cluster_cosine
-        wanted = apart and not (target and draft.clusters >= target)
+        apart = parts.margin >= config.reorganize_split_margin and parts.likeness < config.cluster_cosine
+        wanted = apart and parts.gain >= 0 and not (target and draft.clusters >= target)
         if wanted or too_large or (target and draft.clusters < target):
-            reason = "it grew too large" if too_large else f"it holds two parts that are apart (by {margin:.2f})"
-            draft.found(StepKind.SPLIT, [number], leaving, reason)
+            reason = (
+                "it grew too large" if too_large else f"it holds two parts that are apart (by {parts.margin:.2f})"
+            )
+            draft.found(StepKind.SPLIT, [number], parts.leaving, reason)
 
 
-def _parts(vectors: Matrix, sizes: Numbers, rows: Numbers) -> tuple[Numbers, float, float] | None:
-    """Return the rows that would leave, how far the parts are apart, and the cosine of their centroids."""
+def _parts(layout: Layout, rows: Numbers, now: Fit) -> _Parts | None:
+    """Part a cluster; None where it cannot be, or would leave next to nothing."""
+    vectors, sizes = layout.vectors, layout.sizes
     if len(rows) < _LEAST_EPISODES:
         return None
-    leaving = two_means(vectors[rows])
-    if leaving is None:
+    mask = two_means(vectors[rows])
+    if mask is None:
         return None
-    gone, left = rows[leaving], rows[~leaving]
+    left, gone = rows[~mask], rows[mask]
     if min(len(gone), len(left)) < 2 or sizes[gone].sum() < _LEAST_SHARE * sizes[rows].sum():
         return None
-    margins = []
-    sums = [vectors[part].sum(axis=0) for part in (left, gone)]
-    for here, there, part in ((0, 1, left), (1, 0, gone)):
-        rest = unit_rows(sums[here] - vectors[part])
-        own = np.einsum("ij,ij->i", rest, vectors[part])
-        margins.append(own - vectors[part] @ unit_rows(sums[there][None, :])[0])
-    heads = unit_rows(np.stack(sums))
-    return gone, float(np.concatenate(margins).mean()), float(heads[0] @ heads[1])
+    sums = np.stack([vectors[part].sum(axis=0) for part in (left, gone)])
+    heads = unit_rows(sums)
+    own, sibling, other = [], [], []
+    for here, part in ((0, left), (1, gone)):
+        own.append(np.einsum("ij,ij->i", unit_rows(sums[here] - vectors[part]), vectors[part]))
+        sibling.append(vectors[part] @ heads[1 - here])
+        other.append(np.maximum(now.other[part], 0.0))
+    mine, beside = np.concatenate(own), np.concatenate(sibling)
+    after = mine - np.maximum(beside, np.concatenate(other))
+    return _Parts(
+        leaving=gone,
+        margin=float((mine - beside).mean()),
+        likeness=float(heads[0] @ heads[1]),
+        gain=float(after.mean() - now.margins[rows].mean()),
+    )
 
 
 # --- moving
