@@ -1,7 +1,7 @@
 """The clients of the crash benchmark: they go on over every death of the server, and write down what they are told.
 
 Streams resume by themselves; now and then one is thrown away as if its own process had died, and opened anew from
-its first item. Everything else (creates, deletes, updates, moves, merges, splits, rebuilds) is sent once; creates
+its first item. Everything else (creates, deletes, updates, moves, merges, splits, re-organizations, rebuilds) is sent once; creates
 and deletes that had no answer are sent again after the restart.
 """
 
@@ -74,6 +74,7 @@ class Load:
             "ClusterService/MergeClusters": (self._merge, 1),
             "ClusterService/SplitCluster": (self._split, 2),
             "AdminService/Reindex": (self._reindex, 1),
+            "AdminService/Reorganize": (self._reorganize, 1),
         }
         self._edits = [
             (name.partition("/")[2], call, weight) for name, (call, weight) in kinds.items() if name not in unserved
@@ -302,6 +303,10 @@ class Load:
                 parts=2,
             )
             await self.calls.clusters.SplitCluster(request, timeout=20)
+
+    async def _reorganize(self) -> None:
+        request = admin_pb.ReorganizeRequest(namespace=NAMESPACE, dry_run=self._rng.random() < 0.2)
+        await self.calls.admin.Reorganize(request, timeout=20)
 
     async def _reindex(self) -> None:
         if self._rng.random() < 0.3:
