@@ -1,6 +1,7 @@
 """The other sides of the ratios, in a process of their own: the released call pattern, and static batches.
 
-`python -m bench.slm_direct FOLDER --calls N --tokens N --answer-tokens N [--continuous]` prints one JSON object.
+`python -m bench.slm_direct FOLDER --calls N --tokens N --answer-tokens N [--continuous]` prints one JSON object;
+with `--continuous` only what the library's continuous batching does.
 """
 
 from __future__ import annotations
@@ -115,14 +116,15 @@ def main() -> None:
     texts = notes(arguments.calls)
     prompt = annotation_prompts(texts)[0]
     direct.generate([direct.ids(prompt)], 2)
+    if arguments.continuous:
+        print(json.dumps({"continuous_tokens_per_s": direct.continuous(prompt, arguments.tokens)}))
+        return
     found = {
         "released_choices_per_s": direct.one_at_a_time(list(map(released_choice, texts)), arguments.answer_tokens),
         "released_generations_per_s": direct.one_at_a_time(annotation_prompts(texts), arguments.answer_tokens),
         "static_tokens_per_s": direct.static_batch(prompt, arguments.tokens),
         "static_choices_per_s": direct.static_choices(notes(BATCH)),
     }
-    if arguments.continuous:
-        found["continuous_tokens_per_s"] = direct.continuous(prompt, arguments.tokens)
     print(json.dumps(found))
 
 

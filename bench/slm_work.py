@@ -10,11 +10,13 @@ from clag_server.memory import prompts
 from clag_server.models.api import ChoiceOption
 from clag_server.models.schema import ListOf, Object, Text
 
-ANNOTATION = Object(
-    (("context", Text(8, 80)), ("keywords", ListOf(Text(2, 16), 1, 3)), ("tags", ListOf(Text(2, 16), 1, 2)))
-)
-ANNOTATION_TOKENS = 120
+ANNOTATION = prompts.answer_schema(0)
+ANNOTATION_TOKENS = prompts.answer_tokens(0)
 CANDIDATES = 5
+
+HOSTILE_ANSWER = Object((("context", Text(4, 40)), ("tags", ListOf(Text(2, 12), 1, 2))))
+"""Shorter than the product's own, so that thousands of them are asked in minutes; every kind of bound is in it."""
+HOSTILE_TOKENS = 56
 
 _TOPICS = [
     ("Batteries and charging", ["battery", "dock", "charger"], "When and where the robot charges."),
@@ -65,13 +67,12 @@ def released_choice(text: str) -> str:
 
 
 def random_requests(count: int) -> list[tuple[str, str]]:
-    """Kinds and texts of random length."""
+    """Kinds and texts of random length; the language model's are shorter, so that they do not take hours."""
     draw = random.Random(11)
     words = " ".join(notes(40)).split()
-    return [
-        (
-            draw.choice(["embed", "embed", "choose", "generate"]),
-            " ".join(draw.choices(words, k=draw.randrange(1, 120))),
-        )
-        for _ in range(count)
-    ]
+    found = []
+    for _ in range(count):
+        kind = draw.choice(["embed", "embed", "choose", "generate"])
+        most = {"embed": 120, "choose": 30, "generate": 60}[kind]
+        found.append((kind, " ".join(draw.choices(words, k=draw.randrange(1, most)))))
+    return found

@@ -25,6 +25,7 @@ from clag_server.models.worker_slm import WorkerSlm
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from clag_server.children import RestartPolicy
     from clag_server.models.remote import RemoteSlm
 
 __all__ = ["ModelHost", "ModelsStatus", "build_models", "build_remote"]
@@ -103,11 +104,12 @@ class ModelHost:
         return tuple(pid for pid in pids if pid is not None)
 
 
-def build_models(config: ModelsConfig) -> ModelHost:
+def build_models(config: ModelsConfig, *, policy: RestartPolicy | None = None) -> ModelHost:
     """Build the models; loads nothing yet.
 
     Args:
         config: What to build.
+        policy: Delays between the end of a worker and its next start.
 
     Raises:
         ModelMissingError: A model is not on this machine (case E4): one line with the command that gets it.
@@ -124,7 +126,7 @@ def build_models(config: ModelsConfig) -> ModelHost:
     embedder_folder = store.resolve(config.embedder, ModelKind.EMBEDDER)
     remote = build_remote(config) if config.slm and config.slm_url else None
     slm_folder = store.resolve(config.slm, ModelKind.SLM) if config.slm and remote is None else None
-    return _with_worker(config, embedder_folder, slm_folder, remote)
+    return _with_worker(config, embedder_folder, slm_folder, remote, policy)
 
 
 def build_remote(config: ModelsConfig) -> RemoteSlm:
@@ -145,10 +147,14 @@ def build_remote(config: ModelsConfig) -> RemoteSlm:
 
 
 def _with_worker(
-    config: ModelsConfig, embedder: ModelFolder, slm: ModelFolder | None, remote: RemoteSlm | None
+    config: ModelsConfig,
+    embedder: ModelFolder,
+    slm: ModelFolder | None,
+    remote: RemoteSlm | None,
+    policy: RestartPolicy | None,
 ) -> ModelHost:
     info = read_embedder_info(embedder.path, config.limits.embed_tokens)
-    clients = _workers(config, embedder.path, slm.path if slm else None)
+    clients = _workers(config, embedder.path, slm.path if slm else None, policy)
     worker_embedder = WorkerEmbedder(
         clients,
         name=embedder.name,
@@ -171,7 +177,9 @@ def _with_worker(
     )
 
 
-def _workers(config: ModelsConfig, embedder: Path, slm: Path | None) -> list[WorkerClient]:
+def _workers(
+    config: ModelsConfig, embedder: Path, slm: Path | None, policy: RestartPolicy | None
+) -> list[WorkerClient]:
     devices = config.devices or (config.device,)
     count = config.workers or len(devices)
     # Workers that each take all cores would wait for each other in every pass.
@@ -190,6 +198,7 @@ def _workers(config: ModelsConfig, embedder: Path, slm: Path | None) -> list[Wor
             load_timeout_s=config.load_timeout_s,
             memory_limit_bytes=config.memory_limit_mib << 20,
             name="model worker" if count == 1 else f"model worker {i + 1}",
+            policy=policy,
         )
         for i in range(count)
     ]
