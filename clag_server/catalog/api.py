@@ -64,7 +64,8 @@ class Evolution:
 
     `cause` is the memory (key) whose arrival caused the change; it equals `key` for a memory's own annotation.
     History keeps the old values and the name of the `model` that was used ("" for none). Nothing is applied when
-    the memory no longer is in `cluster`.
+    the memory no longer is in `cluster`. A first CONTRADICTS link to a newer memory lowers the confidence
+    (`types.memory.CONTRADICTED`); it is given back when that link goes.
     """
 
     key: int
