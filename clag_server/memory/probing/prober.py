@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,13 +20,16 @@ from clag_server.memory.operations import OperationRun, Operations, new_operatio
 from clag_server.memory.probing.examination import Examination, version
 from clag_server.memory.probing.reports import ReportFolder, report_to
 from clag_server.models.api import Embedder, ModelUnavailableError, SlmEngine
-from clag_server.types.competence import ProbeReport, TrustPolicy
+from clag_server.types.competence import ProbeReport, SkillResult, TrustPolicy
 from clag_server.types.errors import ClagError, StorageFailed
 from clag_server.types.operation import JsonValue, Operation, OperationKind
 
 __all__ = ["ProbeConfig", "Prober"]
 
 _log = structlog.get_logger(__name__)
+
+_LOOK_EVERY_S = 0.25
+"""How soon a client that cancels is heard."""
 
 _NO_MODEL = "no language model is configured, so there is nothing to probe"
 
@@ -136,7 +139,7 @@ class Prober:
         async def told(phase: str, done: int, total: int) -> None:
             await run.report(phase, done=done, total=total)
 
-        skills = await examination.run(told)
+        skills = await _unless_cancelled(examination.run(told), run)
         report = ProbeReport(slm.name, version(), skills, examination.decisions_per_second, self._now_ns())
         await self._keep(report)
         del self._examinations[operation_id]
@@ -160,3 +163,18 @@ class Prober:
         """Return what an outcome belongs to: the SLM, and the vectors that it was compared with."""
         told = f"{self._config.identity}\n{self._models.embedder.fingerprint}\n{self._config.link_cosine}"
         return f"{self._config.identity} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+async def _unless_cancelled(
+    examining: Coroutine[None, None, tuple[SkillResult, ...]], run: OperationRun
+) -> tuple[SkillResult, ...]:
+    """Examine until it is done, or a client asks to stop: also while a model loads or hangs."""
+    task = asyncio.create_task(examining)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=_LOOK_EVERY_S)
+            run.stop_if_asked()
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
