@@ -139,7 +139,12 @@ def facts(corpus: Corpus, organized: Organized) -> Result:
 
 def _settings(strategy: str, trust: str, slm: str | None) -> dict[str, object]:
     asks = strategy == "agentic" and trust != "none"
-    settings: dict[str, object] = {"organize.annotate": "terms", "organize.trust": trust}
+    settings: dict[str, object] = {
+        "organize.annotate": "terms",
+        "organize.trust": trust,
+        # It is probed at a known moment, not beside the first memories.
+        "organize.probe_auto": False,
+    }
     if strategy != "agentic":
         settings["organize.strategy"] = strategy
     # The other strategies never ask: without a model they say so themselves.

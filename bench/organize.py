@@ -75,6 +75,9 @@ async def organized_by_the_product(count: int, *, slm: str | None, device: str) 
     settings: dict[str, object] = {
         "organize.trust": "full",
         "organize.annotate": "slm",
+        "organize.probe_auto": False,
+        # Nothing is left to the stand-ins for coming late: what is not the model's word here is its failure.
+        "organize.slm_behind_s": 86_400.0,
         "models.device": device,
         **({"models.slm": slm} if slm else {}),
     }

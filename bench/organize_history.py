@@ -16,12 +16,8 @@ _AT_ONCE: Final = 16
 _BY_ANOTHER: Final = (pb.HISTORY_CAUSE_EVOLUTION, pb.HISTORY_CAUSE_CONFLICT)
 _REWRITTEN: Final = frozenset({"context", "keywords", "evolved_tags"})
 
-_JUDGED: Final = (
-    types_pb2.LINK_KIND_CAUSAL,
-    types_pb2.LINK_KIND_SAME_SUBJECT,
-    types_pb2.LINK_KIND_CONTRADICTS,
-)
-"""Kinds of links that take judgement: vectors and word statistics make none of them."""
+_JUDGED: Final = (types_pb2.LINK_KIND_CAUSAL, types_pb2.LINK_KIND_SAME_SUBJECT)
+"""Kinds of links that only a model makes: no rule does. Of the other kinds, rules make some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class Evolved:
         by_model: Memories whose annotation or links an SLM had a part in.
         rewritten: Entries in which another memory's arrival rewrote context, keywords or tags.
         links: Links on all memories.
-        judged: Those of them that take judgement.
+        judged: Those of them of kinds that only a model makes.
     """
 
     by_model: int

@@ -150,7 +150,11 @@ def _settings(model: str, trust: str) -> dict[str, object]:
     if model == BASELINE:
         return {"models.slm": "", "organize.trust": trust}
     # A double takes the place of whatever model the settings name. What is trusted writes, too.
-    settings: dict[str, object] = {"organize.trust": trust}
+    settings: dict[str, object] = {
+        "organize.trust": trust,
+        "organize.probe_auto": False,
+        "organize.slm_behind_s": 86_400.0,
+    }
     if double(model) is None:
         settings["models.slm"] = model
     if trust == "full":

@@ -74,7 +74,7 @@ def test_what_a_memory_did_to_itself_and_what_a_deleted_one_did_is_not_counted()
 
 
 def test_the_models_part_in_evolution_is_counted_by_what_it_wrote() -> None:
-    link = types_pb2.MemoryLink(memory_id="old", kind=types_pb2.LINK_KIND_CONTRADICTS)
+    link = types_pb2.MemoryLink(memory_id="old", kind=types_pb2.LINK_KIND_CAUSAL)
     near = types_pb2.MemoryLink(memory_id="old", kind=types_pb2.LINK_KIND_SIMILAR)
     memories = [types_pb2.Memory(memory_id="new", links=[link, near]), types_pb2.Memory(memory_id="old")]
     found = {
