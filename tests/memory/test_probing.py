@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from clag_server.memory.probing.examination import Examination
 from clag_server.memory.probing.questions import bundled
-from clag_server.models.api import ModelUnavailableError
-from clag_server.models.scripted import Script, ScriptedEmbedder
+from clag_server.models.api import ChoiceOption, ChoiceResult, ModelUnavailableError, Priority
+from clag_server.models.scripted import Script, ScriptedEmbedder, ScriptedSlm
 from clag_server.types.competence import FULL_WEIGHT, Skill
 from tests.memory.probing_doubles import (
     all_knowing,
@@ -109,6 +110,27 @@ async def test_a_hopeless_writer_is_not_asked_all_questions() -> None:
     written = [call for call in script.calls if call.kind == "generate"]
     assert len(written) == marks[Skill.ANNOTATION].questions + marks[Skill.EVOLUTION].questions
     assert len(written) < len(bundled().annotation) + len(bundled().evolution)
+
+
+class _WithoutScores(ScriptedSlm):
+    """A model whose server gives no log-probabilities."""
+
+    async def choose(
+        self,
+        text: str,
+        options: Sequence[ChoiceOption],
+        *,
+        priority: Priority,
+        deadline_s: float | None = None,
+    ) -> ChoiceResult:
+        raise ModelUnavailableError("no log-probabilities here")
+
+
+async def test_a_model_that_cannot_score_choices_may_still_write() -> None:
+    slm = _WithoutScores(lambda: Script(generate=well_written))
+    probed = Examination(slm, ScriptedEmbedder(Script), link_cosine=0.55)
+    weights = {one.skill: one.weight for one in await probed.run(silent)}
+    assert weights == {**dict.fromkeys(CHOICES, 0.0), **dict.fromkeys(WRITING, FULL_WEIGHT)}
 
 
 async def test_an_interrupted_examination_goes_on_where_it_was() -> None:

@@ -120,4 +120,8 @@ async def _scores(slm: SlmEngine, text: str, options: Sequence[ChoiceOption]) ->
         scores = (await slm.choose(text, options, priority=Priority.BULK)).scores
     except _UNUSABLE:
         return None
+    except ModelUnavailableError as error:
+        if error.retry_after_s is None:
+            return None  # it will not come back: a server that gives no log-probabilities scores nothing
+        raise
     return scores if len(scores) == len(options) and all(map(math.isfinite, scores)) else None
