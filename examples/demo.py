@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def demonstrate(client: Client) -> str:
         Question(line["id"], line["question"], frozenset(line["evidence"])) for line in map(json.loads, lines)
     ]
     results = [ask(client, question) for question in questions]
-    show_votes(client)
+    show_routing(client)
     hits = sum(result.found > 0 for result in results)
     share = sum(result.share for result in results) / len(results)
     if hits < LEAST_HITS:
@@ -133,22 +134,18 @@ def show_clusters(client: Client) -> int:
     return len(clusters)
 
 
-def show_votes(client: Client) -> None:
-    """Print how far the SLM has voted on the routing, and how often it agrees with the vectors that decided."""
+def show_routing(client: Client) -> None:
+    """Print who decided where the episodes are; an SLM that the competence probe does not trust is not asked."""
     routed = {memory.episode_id: memory.routing for memory in client.list_memories(NAMESPACE, page_size=1000)}
-    votes = [votes_of(routing) for routing in routed.values()]
-    agreed = [vote for vote in votes if vote is not None]
-    work = client.stats(NAMESPACE).outcomes
-    print(
-        f"\nSLM: votes on {len(agreed)} of {len(routed)} episodes so far, {sum(agreed)} agree with the vectors "
-        f"({work.slm_requests} requests, {work.slm_fallbacks} fell back); voting goes on in the background.\n"
+    deciders = Counter(routing.decided_by for routing in routed.values())
+    untrusted = sum(routing.fallback == types_pb2.FALLBACK_CAUSE_NOT_TRUSTED for routing in routed.values())
+    by_slm, alone, deferred = (
+        deciders[types_pb2.RoutingDecider.Value(f"ROUTING_DECIDER_{who}")] for who in ("SLM", "VECTOR", "DEFERRED")
     )
-
-
-def votes_of(routing: types_pb2.RoutingDecision) -> bool | None:
-    """Whether the SLM's vote is for the cluster that was chosen; None when it has not voted."""
-    voted = [candidate for candidate in routing.candidates if candidate.HasField("channel_score")]
-    return max(voted, key=lambda candidate: candidate.channel_score).chosen if voted else None
+    print(
+        f"\nRouting of {len(routed)} episodes: {by_slm} by the SLM and the vectors, {alone} by the vectors alone "
+        f"({untrusted} of them because the SLM is not trusted with it), {deferred} await the SLM.\n"
+    )
 
 
 def ask(client: Client, question: Question) -> Result:
