@@ -174,7 +174,9 @@ def _neighbour(raw: object, reading: _Reading) -> int | None:
 def _sentence(raw: object, reading: _Reading, about: tuple[str, ...]) -> str:
     """Return a context that may be stored, "" for none."""
     text = clean(raw, _MAX_CONTEXT_CHARACTERS) if isinstance(raw, str) else ""
-    if not any(c.isalpha() for c in text) or leaked(text, reading.known) or loops(text):
+    if not any(c.isalpha() for c in text) or loops(text):
+        return ""
+    if leaked(text, reading.known) or parrots(text, reading.known):
         return ""
     return text if same_language(text, about) else ""
 

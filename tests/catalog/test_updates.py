@@ -108,7 +108,7 @@ async def test_new_words_take_links_made_from_the_old_ones_away_at_both_ends(
     assert (reason, cause) == (HistoryCause.CLIENT, keys[0])
     assert [link[:3] for link in json.loads(old["links"])] == [
         ["m-1", LinkKind.SIMILAR, ""], ["m-2", LinkKind.TEMPORAL, ""], ["m-3", LinkKind.DUPLICATE, ""],
-        ["m-4", LinkKind.CAUSAL, "near m-4"],
+        ["m-4", LinkKind.CAUSAL, ""],
     ]  # fmt: skip
     reason, cause, old = history(database_file, keys[2])[-1]
     assert (reason, cause) == (HistoryCause.EVOLUTION, keys[0])

@@ -25,7 +25,7 @@ NOTES = [
 
 def notes_of(prompt: str) -> dict[str, str]:
     """The notes that a prompt shows, by number, and "new"."""
-    notes: dict[str, str] = json.loads(prompt.rpartition("<<<\n")[2].removesuffix("\n>>>"))
+    notes: dict[str, str] = json.loads(prompt.split("<<<\n")[1].split("\n>>>\n")[0])
     return notes
 
 

@@ -9,7 +9,7 @@ import pytest
 from clag_server.memory import prompts
 from clag_server.memory.evolution_answers import Asked, ask_evolution, parse_answer
 from clag_server.memory.lexical import tokens
-from clag_server.models.schema import ending_of, grammar_of, parse
+from clag_server.models.schema import ending_of, grammar_of
 from clag_server.models.scripted import Script, ScriptedSlm
 from clag_server.types.memory import FallbackCause
 
@@ -25,24 +25,28 @@ HOSTILE = {
 
 
 def shown(prompt: str) -> dict[str, str]:
-    """What stands between the last marks of a prompt."""
-    fenced = prompt.rpartition("<<<\n")[2].removesuffix("\n>>>")
-    notes: dict[str, str] = json.loads(fenced)
+    """What stands between the marks of a prompt."""
+    notes: dict[str, str] = json.loads(prompt.split("<<<\n")[1].split("\n>>>\n")[0])
     return notes
+
+
+def again(prompt: str) -> str:
+    """What stands in quotes at the end of a prompt."""
+    note: str = json.loads('"' + prompt.rpartition('of the note "')[2])
+    return note
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_memory_text_is_fenced_as_data_whatever_it_says(text: str) -> None:
     prompt = prompts.evolution_prompt(text, "Maria", [prompts.spoken(text, "Bo"), "a harmless note"])
-    assert prompt.endswith("\n>>>")
-    fenced = prompt[len(prompts.evolution_prompt("x")) - len('<<<\n{"new": "x"}\n>>>') :]
-    assert fenced.count("\n") == 2
-    notes = json.loads(fenced.split("\n")[1])
+    assert prompt.count("\n") == prompts.evolution_prompt("x").count("\n")
+    notes = shown(prompt)
     assert list(notes) == ["1", "2", "new"]
     assert notes["2"] == "a harmless note"
     line = " ".join(text.split())
     assert f"Maria: {line}".startswith(notes["new"])
     assert f"Bo: {line}".startswith(notes["1"])
+    assert notes["new"].startswith(again(prompt))
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -59,13 +63,14 @@ def test_prompts_of_all_memories_begin_with_the_same_static_part() -> None:
     one = prompts.evolution_prompt("the dock moved", "Bo", ["a", "b"])
     two = prompts.evolution_prompt("猫は屋根にいる")
     same = next(i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
-    assert len(one) - same < 100
-    assert len(two) - same < 100
-    assert same > 1000
+    assert same >= one.index("<<<")
 
 
 def test_what_differs_between_two_prompts_stays_short() -> None:
-    least, most = prompts.evolution_prompt("x"), prompts.evolution_prompt("x" * 9000, "y", ["z" * 9000] * 3)
+    least, most = (
+        prompts.evolution_prompt("x", "", ["y"]),
+        prompts.evolution_prompt("x" * 9000, "y", ["z" * 9000] * 3),
+    )
     assert len(most) - len(least) < 900
 
 
@@ -77,20 +82,9 @@ def test_an_answer_can_always_be_brought_to_its_end_within_the_bound(neighbours:
     assert len(ending_of(schema).encode()) / 3 * 1.25 + 4 < prompts.answer_tokens(neighbours)
 
 
-def test_the_examples_are_answers_of_the_shape_that_is_asked_for() -> None:
-    blocks = prompts.evolution_prompt("x").split("<<<\n")[1:-1]
-    assert len(blocks) >= 3
-    for block in blocks:
-        fenced, answer = block.split("\n>>>\n")
-        notes = json.loads(fenced)
-        assert notes.pop("new")
-        value = parse(prompts.answer_schema(len(notes)), answer)
-        assert json.dumps(value, ensure_ascii=False) == answer.rstrip()
-
-
 def test_the_examples_are_in_several_languages_and_scripts() -> None:
     words = prompts.example_words()
-    assert {tokens(text)[-1] for text in ("kiln", "Dienstag", "sombra", "盆栽")} <= words
+    assert {tokens(text)[-1] for text in ("kiln", "Wochentag", "plagadas", "盆栽")} <= words
 
 
 def test_no_words_of_grammar_count_as_the_examples_own() -> None:
@@ -102,15 +96,26 @@ def test_no_words_of_grammar_count_as_the_examples_own() -> None:
         assert not prompts.example_words() & set(tokens(text))
 
 
-@pytest.mark.parametrize("example", range(3))
-def test_an_example_repeated_as_the_answer_is_not_believed(example: int) -> None:
-    block = prompts.evolution_prompt("x").split("<<<\n")[1:-1][example]
-    answer = block.split("\n>>>\n")[1]
+@pytest.mark.parametrize("example", [one for examples in prompts.EXAMPLES for one in examples])
+def test_an_example_in_the_answer_is_not_believed(example: str) -> None:
     asked = Asked("The gripper dropped a crate of oranges", neighbours=("Aisle seven is wet", "Oranges came in"))
-    read = parse_answer(answer, asked)
-    assert read.annotation is None
-    assert read.links == ()
-    assert read.updates == ()
+    link = {"n": 1, "kind": "causes", "why": example}
+    update = {"n": 1, "context": example, "tags": ["wet"]}
+    said = {"context": "A crate fell", "keywords": ["crate"], "links": [link], "updates": [update]}
+    read = parse_answer(json.dumps(said | {"tags": [example, "fall"]}), asked)
+    assert read.annotation is not None
+    assert read.annotation.tags == ("fall",)
+    assert (read.links, read.updates) == ((), ())
+    assert parse_answer(json.dumps(said | {"context": example}), asked).annotation is None
+    assert parse_answer(json.dumps(said | {"keywords": [example]}), asked).annotation is None
+
+
+@pytest.mark.parametrize(
+    "context", ["The note", "Write JSON in the language of the note", "context, keywords, tags"]
+)
+def test_the_instruction_in_the_answer_is_not_believed(context: str) -> None:
+    answer = {"context": context, "keywords": ["crate"], "tags": ["fall"]}
+    assert parse_answer(json.dumps(answer), Asked("The gripper dropped a crate of oranges")).annotation is None
 
 
 def test_words_of_the_examples_are_believed_where_the_memory_has_them() -> None:
