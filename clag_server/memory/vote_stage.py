@@ -28,7 +28,9 @@ from clag_server.types.memory import DecidedBy, FallbackCause, Memory, RoutingDe
 
 _DEADLINE_S = 120.0
 _RETRY_S = 2.0
-"""Pause before an SLM that was away is tried again."""
+"""Pause before an SLM that was away is tried again; it doubles with every failure,"""
+_MAX_RETRY_S = 30.0
+"""... up to this: many namespaces may wait for one SLM."""
 _MAX_ATTEMPTS = 4
 """Failed calls about one episode, by an SLM that answers others, after which the vectors' choice stands."""
 _MARKED_A_ROUND = 64
@@ -84,6 +86,9 @@ class VoteStage:
         self._state = state
         self._slm = slm
         self._away = False
+        self._pause_s = 0.0
+        self._try_at = 0.0
+        """When (of the loop's clock) an SLM that was away is tried again."""
         self._attempts: Counter[int] = Counter()
         self._deferred: set[int] = set()
         """Episodes whose decision is known to say DEFERRED."""
@@ -91,7 +96,9 @@ class VoteStage:
     @property
     def retry_s(self) -> float | None:
         """In how many seconds an SLM that was away is to be tried again; None when nothing waits for that."""
-        return _RETRY_S if self._away and self._state.map.undecided else None
+        if not self._away or not self._state.map.undecided:
+            return None
+        return max(0.0, self._try_at - asyncio.get_running_loop().time())
 
     async def round(self) -> bool:
         """Do some of the work; returns False when none is left that can be done now."""
@@ -102,8 +109,8 @@ class VoteStage:
         cause = self._state.unasked()
         if self._slm is None or cause is not FallbackCause.NONE:
             return await self._settle_without(cause)
-        if self._away:
-            self._away = not await self._answers(self._slm)
+        if self._away and asyncio.get_running_loop().time() >= self._try_at:
+            self._note(away=not await self._answers(self._slm))
         return await self._defer() if self._away else await self._wave(self._slm)
 
     async def _settle_without(self, cause: FallbackCause) -> bool:
@@ -115,6 +122,12 @@ class VoteStage:
         found = await self._look(nsmallest(_MARKED_A_ROUND, self._state.map.undecided))
         await self._record([_Settled(one, settled(one.decision, cause)) for one in found])
         return True
+
+    def _note(self, *, away: bool) -> None:
+        """Remember whether the SLM answers, and when it is tried again if not."""
+        self._pause_s = min(2 * self._pause_s, _MAX_RETRY_S) if self._away else _RETRY_S
+        self._away = away
+        self._try_at = asyncio.get_running_loop().time() + self._pause_s
 
     async def _answers(self, slm: SlmEngine) -> bool:
         """Whether the SLM is back."""
@@ -146,7 +159,7 @@ class VoteStage:
         async with asyncio.TaskGroup() as group:
             answers = [group.create_task(self._ask(slm, one, question, weight)) for one, question in asked]
         decided = [answer.result() for answer in answers]
-        self._away = any(one.deferred for one in decided)
+        self._note(away=any(one.deferred for one in decided))
         final = [self._given_up(one) for one in decided]
         # What says DEFERRED already need not be told again.
         self._count(await self._record([one for one in final if not (one.deferred and one.waiting.was_deferred)]))

@@ -42,6 +42,7 @@ async def running(path: Path, script: Script, **organize: object) -> AsyncIterat
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try an SLM that was away again at once."""
     monkeypatch.setattr(vote_stage, "_RETRY_S", 0.01)
+    monkeypatch.setattr(vote_stage, "_MAX_RETRY_S", 0.05)
 
 
 async def topics(system: MemorySystem, *, sessions: int = 2) -> dict[str, int]:

@@ -137,6 +137,7 @@ async def test_an_slm_that_fails_in_the_middle_of_a_wave_is_asked_again_about_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vote_stage, "_RETRY_S", 0.01)
+    monkeypatch.setattr(vote_stage, "_MAX_RETRY_S", 0.05)
     asked = 0
 
     def flaky(_: str, options: Sequence[ChoiceOption]) -> Sequence[float]:
