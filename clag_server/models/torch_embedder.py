@@ -17,9 +17,10 @@ from transformers import AutoModel
 from clag_server.models.folder import read_embedder_info
 from clag_server.models.tokens import PlainTokenizer
 from clag_server.models.torch_faults import RowLimit
+from clag_server.models.torch_layers import call_before_layers
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -58,6 +59,10 @@ class TorchEmbedder:
         self._before, self._after = self._frame()
         self._limit = RowLimit(_MANY)
         self.dim = info.dim
+
+    def call_before_layers(self, call: Callable[[], None]) -> None:
+        """Call `call` before each layer of every pass from now on."""
+        call_before_layers(self._model, call)
 
     def embed(self, texts: Sequence[str]) -> Generator[None, None, tuple[NDArray[np.float32], int]]:
         """Embed texts; yields between forward passes, so that more urgent work can go first.

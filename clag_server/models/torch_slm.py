@@ -9,9 +9,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from clag_server.models.tokens import PlainTokenizer
 from clag_server.models.torch_cache import KvShape
+from clag_server.models.torch_layers import call_before_layers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from clag_server.models.torch_cache import RowCache
@@ -61,6 +62,10 @@ class CausalModel:
         """Return a prompt as the user's turn: the template's control tokens around plain text."""
         before, after = self._turn
         return [*before, *self.tokenizer.encode([prompt])[0], *after]
+
+    def call_before_layers(self, call: Callable[[], None]) -> None:
+        """Call `call` before each layer of every pass from now on."""
+        call_before_layers(self._model.base_model, call)
 
     @torch.inference_mode()
     def hidden(

@@ -92,6 +92,7 @@ def _load_embedder(settings: WorkerSettings, choice: DeviceChoice, link: WorkerL
     except _LOAD_FAULTS as error:
         link.send(protocol.NotLoaded("embedder", f"cannot load {settings.embedder}: {error}"))
         return
+    embedder.call_before_layers(turns.between_layers)
     turns.embedder = embedder
     took_s = time.monotonic() - started_s
     link.send(protocol.Loaded("embedder", str(choice.device), "float32", took_s, tokens))
@@ -135,6 +136,7 @@ def _load_slm(settings: WorkerSettings, choice: DeviceChoice, link: WorkerLink, 
     except _LOAD_FAULTS as error:
         link.send(protocol.NotLoaded("slm", f"cannot load {settings.slm}: {error}"))
         return
+    model.call_before_layers(turns.between_layers)  # after the first pass, which is this thread's
     turns.scorer, turns.generator = scorer, generator
     took_s = time.monotonic() - started_s
     name = str(dtype).removeprefix("torch.")

@@ -1,7 +1,8 @@
 """Whose turn it is in the worker: one forward pass at a time, the most urgent work first.
 
 The order between two passes (DESIGN section 7): frames that arrived are sorted in, cancelled work is dropped, then
-a waiting interactive embedding or scoring runs, then generation and other batches take turns.
+a waiting interactive embedding or scoring runs, then generation and other batches take turns. An interactive
+embedding or scoring that arrives in the middle of another's pass runs before that pass's next layer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from clag_server.models.worker_memory import resident_bytes
 from clag_server.models.worker_tasks import Task, Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from clag_server.models.torch_choose import ChannelScorer
     from clag_server.models.torch_embedder import TorchEmbedder
@@ -53,6 +54,9 @@ class Turns:
         self.marks = marks
         self._tasks = Tasks()
         self._generation_last = False
+        self._urgent = False
+        self._lent_s = 0.0
+        self._held: list[Request] = []
         self.embedder: TorchEmbedder | None = None
         self.scorer: ChannelScorer | None = None
         self.generator: TextGenerator | None = None
@@ -60,11 +64,20 @@ class Turns:
     def run(self) -> None:
         """Serve until the line closes (the reader ends the process)."""
         while True:
-            self._take_frames()
-            self.turn()
-            self._beat()
+            self.take_turn()
 
-    def turn(self) -> None:
+    @property
+    def busy(self) -> bool:
+        """Whether a turn has anything to do before more is asked."""
+        return bool(self._tasks or self._held or (self.generator is not None and self.generator.busy))
+
+    def take_turn(self) -> None:
+        """Take what was asked, waiting for it where there is nothing else to do, and run one pass."""
+        self._take_frames()
+        self._turn()
+        self._beat()
+
+    def _turn(self) -> None:
         """Run one forward pass of whoever is next."""
         generator = self.generator
         task = self._tasks.next()
@@ -100,16 +113,44 @@ class Turns:
         except _REQUEST_FAULTS as error:
             self._report(frame.id, error)
 
+    def between_layers(self) -> None:
+        """Run interactive embeddings and scorings in the middle of a pass that is not interactive itself."""
+        if self._urgent or (self.generator is not None and self.generator.interactive):
+            return
+        self._take_urgent_frames()
+        if not self._tasks.interactive:
+            return
+        began_s = time.perf_counter()
+        while self._tasks.interactive and (task := self._tasks.next()) is not None:
+            self._pass_of(task)
+            self._beat()
+        self._lent_s += time.perf_counter() - began_s
+
+    def _take_urgent_frames(self) -> None:
+        """Sort in what may run now; what concerns generations waits for the end of the pass."""
+        while not self._link.requests.empty():
+            try:
+                frame = self._link.requests.get_nowait()[2]
+            except queue.Empty:
+                return
+            if isinstance(frame, (protocol.Embed, protocol.ChooseBatch)):
+                self.handle(frame)
+            else:
+                self._held.append(frame)
+
     def _take_frames(self) -> None:
-        idle = not self._tasks and (self.generator is None or not self.generator.busy)
+        held, self._held = self._held, []
+        for frame in held:
+            self.handle(frame)
         try:
-            self.handle(self._link.requests.get(block=idle)[2])
+            self.handle(self._link.requests.get(block=not self.busy)[2])
             while True:
                 self.handle(self._link.requests.get_nowait()[2])
         except queue.Empty:
             return
 
     def _pass_of(self, task: Task) -> None:
+        outer, self._urgent = self._urgent, self._urgent or task.priority == 0
         try:
             with self.marks.during([task.id]):
                 next(task.passes)
@@ -118,12 +159,14 @@ class Turns:
         except _REQUEST_FAULTS as error:
             self._tasks.drop(task)
             self._report(task.id, error)
+        finally:
+            self._urgent = outer
 
     def _embed(self, frame: protocol.Embed) -> Generator[None, None, None]:
         if self.embedder is None:
             self._link.send(protocol.Failed(frame.id, refused=False, reason="there is no embedder"))
             return
-        clock = _PassClock()
+        clock = _PassClock(lambda: self._lent_s)
         passes = self.embedder.embed(frame.texts)
         while True:
             try:
@@ -140,7 +183,7 @@ class Turns:
         if self.scorer is None:
             self._link.send(protocol.Failed(frame.id, refused=False, reason="there is no language model"))
             return
-        clock = _PassClock()
+        clock = _PassClock(lambda: self._lent_s)
         passes = self.scorer.score(frame.texts, frame.options)
         while True:
             try:
@@ -201,17 +244,22 @@ class Turns:
 
 
 class _PassClock:
-    """Sums the seconds of one request's own passes."""
+    """Sums the seconds of one request's own passes.
 
-    def __init__(self) -> None:
+    Args:
+        lent_s: Seconds that passes have given to more urgent ones so far.
+    """
+
+    def __init__(self, lent_s: Callable[[], float]) -> None:
+        self._lent_s = lent_s
         self.seconds = 0.0
 
     def time(self, passes: Generator[None, None, object]) -> None:
-        started_s = time.perf_counter()
+        started_s, lent_s = time.perf_counter(), self._lent_s()
         try:
             next(passes)
         finally:
-            self.seconds += time.perf_counter() - started_s
+            self.seconds += time.perf_counter() - started_s - (self._lent_s() - lent_s)
 
 
 def _frame_of(event: Event) -> protocol.Frame:
