@@ -105,7 +105,10 @@ class Prober:
         if kept is not None:
             self._competence.learned(kept)
         elif self._config.automatic and self._competence.policy is TrustPolicy.PROBE:
-            await self.begin()
+            try:
+                await self.begin()
+            except StorageFailed as error:  # a full disk keeps nobody from reading
+                _log.warning("language model is not probed", reason=str(error))
 
     async def begin(self) -> Operation:
         """Begin a probe; while one runs, return that one.
