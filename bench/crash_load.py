@@ -1,8 +1,8 @@
 """The clients of the crash benchmark: they go on over every death of the server, and write down what they are told.
 
 Streams resume by themselves; now and then one is thrown away as if its own process had died, and opened anew from
-its first item. Everything else (creates, deletes, updates, moves, merges, splits, re-organizations, rebuilds) is sent once; creates
-and deletes that had no answer are sent again after the restart.
+its first item. Everything else (creates, deletes, updates, moves, merges, splits, re-organizations, rebuilds) is
+sent once; creates and deletes that had no answer are sent again after the restart.
 """
 
 from __future__ import annotations

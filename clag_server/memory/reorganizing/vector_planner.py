@@ -9,6 +9,7 @@ Merging and splitting have a gap between their thresholds, so that what one plan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.reorganizing.draft import PlanDraft
-from clag_server.memory.reorganizing.layout import Fit, Layout, Numbers, by_home, centroids, fit, unit_rows
+from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home, centroids, fit, unit_rows
 from clag_server.memory.reorganizing.plan import StepKind
 from clag_server.memory.splitting import two_means
 from clag_server.types.memory import DecidedBy
@@ -143,31 +144,48 @@ class _Pairs:
 # --- splitting
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A cluster in two: the rows that would leave, how far the parts are apart, and how like their centroids are.
+    """A cluster in two.
 
-    `gain` is how much more at home the episodes would be, among all clusters.
+    Attributes:
+        rows: The rows of its episodes (n,), those that stay first.
+        leaving: The rows that would leave.
+        own: Cosine of each with the rest of its part (n,).
+        beside: Cosine of each with the other part (n,).
+        likeness: Cosine of the parts' centroids.
     """
 
+    rows: Numbers
     leaving: Numbers
-    margin: float
+    own: NDArray[np.float32]
+    beside: NDArray[np.float32]
     likeness: float
-    gain: float
+
+    @property
+    def margin(self) -> float:
+        """How far the parts are apart."""
+        return float((self.own - self.beside).mean())
 
 
 def _split(draft: PlanDraft, config: OrganizeConfig, target: int, *, but: set[int]) -> None:
     """Split what holds two parts; with a target, also the loosest until there are as many."""
     layout = draft.layout
-    now = fit(layout, draft.homes, np.arange(len(layout.episodes)))
-    found = []
+    found: dict[int, _Parts] = {}
     for number, rows in by_home(draft.homes).items():
         if number in layout.movable and number not in but:
-            parts = _parts(layout, rows, now)
+            parts = _parts(layout, rows)
             if parts is not None:
-                found.append((number, parts))
-    for number, parts in sorted(found, key=lambda one: (-one[1].margin, one[0])):
+                found[number] = parts
+    gained = _that_gain(
+        draft,
+        {
+            number: parts
+            for number, parts in found.items()
+            if parts.margin >= config.reorganize_split_margin and parts.likeness < config.cluster_cosine
+        },
+    )
+    for number, parts in sorted(found.items(), key=lambda one: (-one[1].margin, one[0])):
         too_large = draft.size(number) > config.cluster_max
-        apart = parts.margin >= config.reorganize_split_margin and parts.likeness < config.cluster_cosine
-        wanted = apart and parts.gain >= 0 and not (target and draft.clusters >= target)
+        wanted = number in gained and not (target and draft.clusters >= target)
         if wanted or too_large or (target and draft.clusters < target):
             reason = (
                 "it grew too large" if too_large else f"it holds two parts that are apart (by {parts.margin:.2f})"
@@ -175,7 +193,7 @@ def _split(draft: PlanDraft, config: OrganizeConfig, target: int, *, but: set[in
             draft.found(StepKind.SPLIT, [number], parts.leaving, reason)
 
 
-def _parts(layout: Layout, rows: Numbers, now: Fit) -> _Parts | None:
+def _parts(layout: Layout, rows: Numbers) -> _Parts | None:
     """Part a cluster; None where it cannot be, or would leave next to nothing."""
     vectors, sizes = layout.vectors, layout.sizes
     if len(rows) < _LEAST_EPISODES:
@@ -188,19 +206,30 @@ def _parts(layout: Layout, rows: Numbers, now: Fit) -> _Parts | None:
         return None
     sums = np.stack([vectors[part].sum(axis=0) for part in (left, gone)])
     heads = unit_rows(sums)
-    own, sibling, other = [], [], []
-    for here, part in ((0, left), (1, gone)):
-        own.append(np.einsum("ij,ij->i", unit_rows(sums[here] - vectors[part]), vectors[part]))
-        sibling.append(vectors[part] @ heads[1 - here])
-        other.append(np.maximum(now.other[part], 0.0))
-    mine, beside = np.concatenate(own), np.concatenate(sibling)
-    after = mine - np.maximum(beside, np.concatenate(other))
+    rests = [unit_rows(sums[here] - vectors[part]) for here, part in ((0, left), (1, gone))]
+    both = np.concatenate([left, gone])
     return _Parts(
+        rows=both,
         leaving=gone,
-        margin=float((mine - beside).mean()),
+        own=np.einsum("ij,ij->i", np.concatenate(rests), vectors[both]),
+        beside=np.concatenate([vectors[left] @ heads[1], vectors[gone] @ heads[0]]),
         likeness=float(heads[0] @ heads[1]),
-        gain=float(after.mean() - now.margins[rows].mean()),
     )
+
+
+def _that_gain(draft: PlanDraft, found: Mapping[int, _Parts]) -> set[int]:
+    """Return those whose episodes would be at home as well as now or better, among all clusters."""
+    if not found:
+        return set()
+    now = fit(draft.layout, draft.homes, np.concatenate([parts.rows for parts in found.values()]))
+    gained, start = set(), 0
+    for number, parts in found.items():
+        here = slice(start, start + len(parts.rows))
+        start = here.stop
+        after = parts.own - np.maximum(np.maximum(parts.beside, now.other[here]), 0.0)
+        if after.mean() >= now.margins[here].mean():
+            gained.add(number)
+    return gained
 
 
 # --- moving
