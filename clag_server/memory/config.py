@@ -118,7 +118,7 @@ class OrganizeConfig:
     strategy: Strategy = Strategy.AGENTIC
     routing_unit: UnitSetting = UnitSetting.EPISODE
     candidates: int = 5
-    pull_cosine: float = 0.10
+    pull_cosine: float = 0.0
     vote_batch: int = 16
     cold_start: int = 100
     cold_clusters: int = 3
