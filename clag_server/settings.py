@@ -298,6 +298,9 @@ class Settings(_Section):
                     raise ValueError(f"{key} is {value}; it must not be negative")
         if self.retrieve.half_life_days == 0:
             raise ValueError("retrieve.half_life_days is 0; it must be more")
+        for pause in ("reorganize_check_s", "archive_check_s"):
+            if getattr(self.organize, pause) <= 0:
+                raise ValueError(f"organize.{pause} must be above 0: it is how long to wait before the next look")
         if self.ingest.window_items < self.ingest.max_batch_items:
             raise ValueError(
                 f"ingest.window_items ({self.ingest.window_items}) must be at least ingest.max_batch_items "

@@ -184,15 +184,17 @@ def test_an_archived_cluster_is_out_of_retrieval_until_it_is_restored(
         pb.ArchiveClusterRequest(edit=edit, cluster_id=homes["dock"], archived=True), timeout=20
     )
     assert archived.cluster.state == types_pb2.CLUSTER_STATE_ARCHIVED
-    hits = ask(stubs, namespace, "the charging dock needs a new cable", max_memories=12)
+    hits = ask(stubs, namespace, "which finger needs a new glass door in the morning", max_memories=12)
     assert not [hit for hit in hits if hit.memory.memory_id.startswith("dock")]
+    hits = ask(stubs, namespace, "the charging dock needs a new cable", max_memories=12)
+    assert [hit for hit in hits if hit.memory.memory_id.startswith("dock")]  # it fits: nothing active is nearer
     assert get(stubs, namespace, "dock-0").text
     with refused(grpc.StatusCode.FAILED_PRECONDITION, "CLUSTER_STATE"):
         merge(stubs, namespace, homes["dock"], [homes["door"]])
     stubs.cluster.ArchiveCluster(
         pb.ArchiveClusterRequest(edit=edit, cluster_id=homes["dock"], archived=False), timeout=20
     )
-    hits = ask(stubs, namespace, "the charging dock needs a new cable", max_memories=12)
+    hits = ask(stubs, namespace, "which finger needs a new glass door in the morning", max_memories=12)
     assert {f"dock-{i}" for i in range(4)} <= {hit.memory.memory_id for hit in hits}
     assert [entry.event for entry in history(stubs, namespace, homes["dock"])][:2] == [
         Event.CLUSTER_EVENT_RESTORED,

@@ -123,6 +123,7 @@ def test_a_socket_path_that_the_system_cannot_hold_is_refused_with_the_limit() -
         ({"models.backend": "scripted"}, "models.script must name a file"),
         ({"ingest.window_items": 10}, "at least ingest.max_batch_items"),
         ({"organize.episode_max": -1}, "must not be negative"),
+        ({"organize.archive_check_s": 0}, "must be above 0"),
         ({"organize.annotate": "poem"}, "organize.annotate"),
         ({"server.drain_s": 0}, "server.drain_s"),
     ],
