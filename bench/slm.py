@@ -180,6 +180,7 @@ async def main(
             print(f"{name} ...", flush=True)
             numbers = await PARTS[name](bench)
             kept.add(name, time.perf_counter() - began, numbers, quick=quick)
+            kept.show_part(name)
     finally:
         await bench.stop()
     kept.show()

@@ -75,12 +75,15 @@ class Report:
             found["of_limit"] = min(found["choices_of_limit"], found["tokens_of_limit"])
         return found
 
+    def show_part(self, name: str) -> None:
+        """Print what a part measured."""
+        part = self.parts[name]
+        print(f"{name} ({part.took_s:.0f} s{', quick' if part.quick else ''})")
+        for number, value in part.numbers.items():
+            print(f"  {number}: {value:.4g}", flush=True)
+
     def show(self) -> None:
-        """Print everything, the closing line last."""
-        for name, part in sorted(self.parts.items()):
-            print(f"{name} ({part.took_s:.0f} s{', quick' if part.quick else ''})")
-            for number, value in part.numbers.items():
-                print(f"  {number}: {value:.4g}")
+        """Print the ratios, the closing line last."""
         ratios = self.ratios()
         for name, value in ratios.items():
             print(f"{name}: {value:.3g}")

@@ -38,7 +38,7 @@ def choose_device(name: str) -> DeviceChoice:
     torch.zeros(1, device=device)  # fails here, with torch's own words, rather than in the first request
     if device.type == "cpu":
         # Heads that share keys and values: without this transformers copies those for every head under a mask.
-        # 24 rows of 700 tokens took 2.8 instead of 4.0 ms a layer, ten new tokens of each 5 instead of 14 ms.
+        # Passes of SmolLM2-135M took 85% (24 rows of 640 tokens), 95% (one of 160 new) and 90% (12 of 30 new).
         os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
         return DeviceChoice(device, 1024, 512, 256, 32)
     return DeviceChoice(device, 32768, 16384, 2048, 64)
