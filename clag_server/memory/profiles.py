@@ -36,11 +36,15 @@ class Sample:
 
 
 def due(cluster: Cluster) -> bool:
-    """Return whether so much changed that the profile should be written again."""
+    """Return whether so much changed that the profile should be written again.
+
+    A third more memories are enough where that costs nothing, twice as many where an SLM writes it.
+    """
     if cluster.memory_count == 0:
         return False
     grown = cluster.memory_count - cluster.profile_count
-    return cluster.profile_stale or grown > 2 + 0.3 * cluster.profile_count
+    share = 1.0 if cluster.profiled_by is AnnotationSource.SLM else 0.3
+    return cluster.profile_stale or grown > 2 + share * cluster.profile_count
 
 
 def blank(cluster: Cluster) -> Cluster:

@@ -20,6 +20,9 @@ from clag_server.types.competence import Skill
 from clag_server.types.memory import Annotator, FallbackCause
 
 _PER_ROUND = 8
+_LEAST_MEMORIES = 4
+"""Smaller clusters are named by their words alone: what they have in common is not to be seen yet."""
+
 _ALL_FIELDS = frozenset(ClusterField)
 
 
@@ -76,7 +79,7 @@ class ProfileStage:
         number = cluster.cluster
         if self._slm is None or number in self._in_vain or not self._asked():
             return None
-        if cluster.client_fields >= _ALL_FIELDS or not members.memories:
+        if cluster.client_fields >= _ALL_FIELDS or cluster.memory_count < _LEAST_MEMORIES:
             return None
         speakers = {memory.key: memory for memory in (*members.representatives, *members.memories)}
         wait_s = self._state.organize.slm_timeout_s or None

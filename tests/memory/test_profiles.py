@@ -69,7 +69,7 @@ def by_prompt(profile: Mapping[str, object]) -> Script:
 
 async def profiled(system: MemorySystem) -> Cluster:
     """The only cluster, once it has a profile."""
-    await remember(system, TEXTS)
+    await remember(system, [*TEXTS, "the dock door is shut", "a dock lamp broke"])
     pipeline = await system.registry.pipeline(NAMESPACE, create=False)
     (cluster,) = pipeline.state.map.clusters.values()
     return cluster
@@ -97,3 +97,12 @@ async def test_an_untrusted_slm_is_not_asked_for_profiles(tmp_path: Path) -> Non
     async with system_on(tmp_path, script=script, probe_auto=False) as system:
         assert (await profiled(system)).profiled_by is AnnotationSource.STATISTICS
         assert not any(call.kind == "generate" for call in script.calls)
+
+
+async def test_a_cluster_of_few_memories_is_named_by_its_words(tmp_path: Path) -> None:
+    async with system_on(tmp_path, script=by_prompt(GOOD), annotate=Annotator.SLM) as system:
+        await remember(system, TEXTS[:2])
+        pipeline = await system.registry.pipeline(NAMESPACE, create=False)
+        (cluster,) = pipeline.state.map.clusters.values()
+        assert cluster.profiled_by is AnnotationSource.STATISTICS
+        assert counted(system)["slm_profiles"] == 0
