@@ -100,6 +100,7 @@ _SETTINGS: Final[Mapping[str, tuple[str, str]]] = {
     "--models-dir": ("models.cache_dir", "Where models are kept."),
     "--threads": ("models.threads", "CPU threads of the models (0: all cores)."),
     "--device": ("models.device", "auto, cpu, cuda, cuda:1 or mps."),
+    "--slm-workers": ("models.workers", "Processes that run the models (0: one for each device)."),
     "--milvus-uri": ("index.uri", 'A Milvus server ("" for the embedded one).'),
     "--log-level": ("log.level", "debug, info, warning or error."),
     "--log-format": ("log.format", "auto, human or json."),
