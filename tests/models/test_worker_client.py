@@ -18,13 +18,18 @@ from clag_server.children import RestartPolicy
 from clag_server.models.api import (
     ChoiceOption,
     EngineState,
+    Generation,
     ModelRequestRefusedError,
     ModelTimeoutError,
     ModelUnavailableError,
     Priority,
+    UnusableCause,
+    UnusableOutputError,
     WrongShapeError,
 )
 from clag_server.models.client import WorkerClient
+from clag_server.models.schema import Object
+from clag_server.models.schema import Text as Bounded
 from clag_server.models.worker_embedder import WorkerEmbedder
 from clag_server.models.worker_settings import WorkerSettings
 from clag_server.models.worker_slm import WorkerSlm
@@ -119,6 +124,24 @@ async def test_a_call_with_too_few_scores_fails_alone_in_its_batch(tmp_path: Pat
         assert not isinstance(good, BaseException)
         assert good.scores == (-3.0, -1.0)
         assert isinstance(bad, WrongShapeError)
+
+
+async def test_half_of_many_answers_lack_a_field_and_the_others_keep_their_own(tmp_path: Path) -> None:
+    async with rig(tmp_path) as r:
+        prompts = [json.dumps({"AB"[i % 2]: f"NOTE {i}"}) for i in range(32)]  # the worker answers in capitals
+        shape = Object((("A", Bounded(1, 20)),))
+        answers = await asyncio.gather(
+            *(r.slm.generate(one, schema=shape, max_tokens=50, priority=LATER) for one in prompts),
+            return_exceptions=True,
+        )
+        for i, answer in enumerate(answers):
+            if i % 2:
+                assert isinstance(answer, UnusableOutputError)
+                assert answer.cause is UnusableCause.WRONG_FIELDS
+            else:
+                assert isinstance(answer, Generation)
+                assert answer.value == {"A": f"NOTE {i}"}
+        assert r.slm.status.metrics.failures == {"unusable_wrong_fields": 16}
 
 
 async def test_a_query_overtakes_bulk_work_that_has_not_begun(tmp_path: Path) -> None:
