@@ -133,3 +133,15 @@ async def test_a_switch_of_the_scene_starts_one_and_the_end_of_a_session_does_no
             await ended(system, operation)
         again = await system.scenes.signal(NAMESPACE, "dock-0", SceneSignal.SCENE_SWITCH)
         assert again.operation_id == ""  # nothing is new since
+
+
+async def test_the_operation_that_counts_begin_with_outlives_others_of_its_age(tmp_path: Path) -> None:
+    async with system_on(tmp_path, **QUIET) as system:
+        await tell(system, ["dock", "door"], episodes=2)
+        ends = [await reorganized(system), await reorganized(system), await reorganized(system, dry_run=True)]
+        pipeline = system.registry.opened(NAMESPACE)
+        assert pipeline is not None
+        late = max(end.end_time_ns or 0 for end in ends) + 1
+        assert await pipeline.state.catalog.forget_operations(ended_before_ns=late) == 2
+        kept = await system.operations.list(ns=pipeline.state.ns, before="", limit=10)
+        assert [operation.operation_id for operation in kept] == [ends[1].operation_id]
