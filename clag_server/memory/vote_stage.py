@@ -26,7 +26,8 @@ from clag_server.types.cluster import ClusterState, Episode
 from clag_server.types.competence import Skill, TrustPolicy
 from clag_server.types.memory import DecidedBy, FallbackCause, Memory, RoutingDecision
 
-_DEADLINE_S = 120.0
+_DEADLINE_S = 600.0
+"""For a whole wave on a machine that has other work to do; a worker that hangs is ended by its own watchdog."""
 _RETRY_S = 2.0
 """Pause before an SLM that was away is tried again; it doubles with every failure,"""
 _MAX_RETRY_S = 30.0
