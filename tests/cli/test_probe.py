@@ -54,7 +54,7 @@ def test_a_probe_is_asked_for_followed_and_shown(server: ServerProcess, tmp_path
 def test_a_probe_that_is_begun_in_the_background_is_an_operation(server: ServerProcess, tmp_path: Path) -> None:
     begun = run(server, tmp_path, "probe", "--detach", "--json")
     assert begun.code == 0, begun.err
-    operation = begun.document()["operationId"]
+    operation = begun.document()["operation_id"]
     ended = run(server, tmp_path, "operation", operation, "--watch")
     assert ended.code == 0, ended.err
     assert "scripted-slm, trusted with nothing" in ended.out
