@@ -66,6 +66,8 @@ def loops(text: str) -> bool:
     words = text.casefold().split()
     if len(words) < _LOOP_WORDS:
         return len(text) >= 3 * _LOOP_WORDS and len(set(text)) <= 3  # "ababab...", with no blank between
+    if 2 * sum(c.isalpha() for word in words for c in word) < sum(map(len, words)):
+        return True  # "1. 2. 3. 4. ..."
     runs = [tuple(words[i : i + 3]) for i in range(len(words) - 2)]
     return len(set(words)) * 2 <= len(words) or len(set(runs)) < len(runs)
 

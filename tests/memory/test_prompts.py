@@ -24,29 +24,22 @@ HOSTILE = {
 }
 
 
-def shown(prompt: str) -> dict[str, str]:
-    """What stands between the marks of a prompt."""
-    notes: dict[str, str] = json.loads(prompt.split("<<<\n")[1].split("\n>>>\n")[0])
-    return notes
-
-
-def again(prompt: str) -> str:
-    """What stands in quotes at the end of a prompt."""
-    note: str = json.loads('"' + prompt.rpartition('of the note "')[2])
-    return note
+def shown(prompt: str) -> tuple[dict[str, str], str]:
+    """What stands between the marks of a prompt: numbered notes, and the new one."""
+    *numbered, new = (json.loads(block.split("\n>>>\n")[0]) for block in prompt.split("<<<\n")[1:])
+    return (numbered[0] if numbered else {}), new
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_memory_text_is_fenced_as_data_whatever_it_says(text: str) -> None:
     prompt = prompts.evolution_prompt(text, "Maria", [prompts.spoken(text, "Bo"), "a harmless note"])
-    assert prompt.count("\n") == prompts.evolution_prompt("x").count("\n")
-    notes = shown(prompt)
-    assert list(notes) == ["1", "2", "new"]
+    assert prompt.count("\n") == prompts.evolution_prompt("x", "", ["y"]).count("\n")
+    notes, new = shown(prompt)
+    assert list(notes) == ["1", "2"]
     assert notes["2"] == "a harmless note"
     line = " ".join(text.split())
-    assert f"Maria: {line}".startswith(notes["new"])
+    assert f"Maria: {line}".startswith(new)
     assert f"Bo: {line}".startswith(notes["1"])
-    assert notes["new"].startswith(again(prompt))
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
@@ -110,9 +103,7 @@ def test_an_example_in_the_answer_is_not_believed(example: str) -> None:
     assert parse_answer(json.dumps(said | {"keywords": [example]}), asked).annotation is None
 
 
-@pytest.mark.parametrize(
-    "context", ["The note", "Write JSON in the language of the note", "context, keywords, tags"]
-)
+@pytest.mark.parametrize("context", ["The note", "The language of the last note", "context, keywords, tags"])
 def test_the_instruction_in_the_answer_is_not_believed(context: str) -> None:
     answer = {"context": context, "keywords": ["crate"], "tags": ["fall"]}
     assert parse_answer(json.dumps(answer), Asked("The gripper dropped a crate of oranges")).annotation is None
@@ -126,5 +117,4 @@ def test_words_of_the_examples_are_believed_where_the_memory_has_them() -> None:
 
 
 def test_speakers_words_and_neighbours_are_told_apart_by_number() -> None:
-    notes = shown(prompts.evolution_prompt("c", "Bo", ["a", "b"]))
-    assert notes == {"1": "a", "2": "b", "new": "Bo: c"}
+    assert shown(prompts.evolution_prompt("c", "Bo", ["a", "b"])) == ({"1": "a", "2": "b"}, "Bo: c")
