@@ -189,7 +189,7 @@ class NamespacePipeline:
         await self._forever(self._organize_wake, self._organize_step, lambda: None)
 
     async def _vote_loop(self) -> None:
-        await self._forever(self._vote_wake, self._votes.round, lambda: self._votes.retry_s)
+        await self._forever(self._vote_wake, self._vote_step, lambda: self._votes.retry_s)
 
     async def _forever(
         self, wake: asyncio.Event, step: Callable[[], Awaitable[bool]], due_s: Callable[[], float | None]
@@ -231,6 +231,13 @@ class NamespacePipeline:
             return True
         await self._close_episodes(ended)
         return False
+
+    async def _vote_step(self) -> bool:
+        """Settle some of what awaits the SLM; an episode that moved leaves two profiles to be written anew."""
+        settled = await self._votes.round()
+        if settled:
+            self._organize_wake.set()
+        return settled
 
     def _embed_due_s(self) -> float | None:
         """Return when the next failed attempt or idle episode comes due, None when there is none."""
