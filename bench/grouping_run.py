@@ -22,8 +22,9 @@ STEPS: Final = 1_000
 """How many of the first memories count as the beginning, in which a grouping must find itself."""
 
 _SETTLED_S: Final = 3.0
-"""Without any work for so long, a server has nothing left to decide. A vote is asked for when an episode closes and
-can take a second; what waits for an SLM that is away is tried every two seconds."""
+"""Without any work for so long, it is looked whether a decision still awaits the SLM."""
+_STUCK_S: Final = 600.0
+"""What waits for so long, while nothing at all happens, waits for ever."""
 _POLL_S: Final = 0.1
 _READY_S: Final = 300.0
 
@@ -92,18 +93,26 @@ async def organize(client: AsyncClient, namespace: str, items: Sequence[types_pb
 
 
 async def quiet(client: AsyncClient, namespace: str) -> float:
-    """Wait until nothing waits and nothing happens; returns when the last thing did (`time.perf_counter`)."""
+    """Wait until nothing waits and nothing happens; returns when the last thing did (`time.perf_counter`).
+
+    Raises RuntimeError where something goes on waiting although nothing happens any more.
+    """
     last: tuple[object, ...] = ()
     changed = time.perf_counter()
     while True:
         stats, info = await asyncio.gather(client.stats(namespace), client.server_info())
-        waiting = sum(one.pending for one in stats.backlog) + info.slm.work.waiting
-        now = (stats.revision.token, stats.outcomes.slm_requests, info.slm.work.calls, waiting)
+        backlog = {one.stage: one.pending for one in stats.backlog if one.pending}
+        now = (stats.revision.token, stats.outcomes.slm_requests, info.slm.work.calls, str(backlog))
         moment = time.perf_counter()
-        if waiting or now != last:
+        if now != last:
             last, changed = now, moment
-        elif moment - changed > _SETTLED_S:
-            return changed
+        elif moment - changed > _SETTLED_S and not backlog and not info.slm.work.waiting:
+            # Calls in the engine are neither waiting nor counted: only the decisions tell that an answer is due.
+            memories = [one async for one in client.list_memories(namespace, page_size=1000)]
+            if not any(one.routing.provisional for one in memories):
+                return changed
+        if moment - changed > _STUCK_S:
+            raise RuntimeError(f"nothing happens any more, and this waits (by stage): {backlog or 'decisions'}")
         await asyncio.sleep(_POLL_S)
 
 
