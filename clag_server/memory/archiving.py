@@ -34,6 +34,9 @@ _log = structlog.get_logger(__name__)
 
 _DAY_NS = 24 * 3600 * 10**9
 
+_NO_LENGTH = 1e-12
+"""Least length that is divided by."""
+
 
 class ArchiveSweep:
     """Archives idle clusters of all namespaces. `start` once, `stop` at the end.
@@ -146,7 +149,8 @@ def hidden_clusters(cluster_map: ClusterMap, vector: Vector, config: OrganizeCon
     nearest = cluster_map.routable.nearest_centred(vector, center, 1)
     least = max(threshold, nearest[0][1]) if nearest else threshold
     query = unit(vector - center)
-    rows = np.stack([unit(cluster_map.clusters[number].vector_sum) for number in archived]) - center
-    lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-12)
+    sums = np.stack([cluster_map.clusters[number].vector_sum for number in archived])
+    rows = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), _NO_LENGTH) - center
+    lengths = np.maximum(np.linalg.norm(rows, axis=1), _NO_LENGTH)
     near = (rows @ query) / lengths >= least
     return {number for number, shown in zip(archived, near, strict=True) if not shown}
