@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
 
 from clag_server.models.torch_faults import RowLimit, describe
+from clag_server.models.torch_group import group_to_read
 from clag_server.models.torch_job import Failed, Finished, Job, Piece, WaitingJobs
 from clag_server.models.torch_pick import TokenPicker
 from clag_server.models.torch_prefix import PrefixBook
@@ -33,9 +33,6 @@ _RESERVED_ROWS = 2
 _READS_PER_WRITE = 4
 """Prompt pieces between two tokens of the running rows: a pass costs nearly the same for 1 row as for 32, so rows
 are filled first. One where somebody waits for a running row's text."""
-
-_SIMILAR = 64
-"""Waiting requests among which those of similar length are looked for."""
 
 Event = Finished | Failed | Piece
 
@@ -195,7 +192,7 @@ class Generator:
         free = min(most, self._rows.slab.rows) - len(self._rows)
         if free <= 0:
             return
-        self._joining = group = self._group([job for job in islice(line, _SIMILAR) if not job.ended], free)
+        self._joining = group = group_to_read(line, free, self.prefixes, self._prefill_tokens)
         longest = max(job.read + min(job.left, self._prefill_tokens) for job in group)
         if not self._has_room(longest, group):
             return
@@ -205,33 +202,6 @@ class Generator:
             self.prefixes.count(hit=job.kept is not None)
         self._rows.give(group)
         self._joining = []
-
-    def _group(self, candidates: list[Job], free: int) -> list[Job]:
-        """Return the first candidate and those that can be read in the same pass."""
-        head = candidates[0]
-        self._look_up(head)
-        if head.alone or head.keep_at or head.left > self._prefill_tokens:
-            return [head]  # read alone: in pieces, or for the sake of those that share its beginning
-        group, longest = [head], head.left
-        others = [job for job in candidates[1:] if not job.alone]
-        for job in sorted(others, key=lambda one: abs(len(one.to_read) - len(head.to_read))):
-            if len(group) == free:
-                break
-            self._look_up(job)
-            wider = max(longest, job.left)
-            if not job.keep_at and (len(group) + 1) * wider <= self._prefill_tokens:
-                group.append(job)
-                longest = wider
-            else:
-                job.kept = None
-        return group
-
-    def _look_up(self, job: Job) -> None:
-        """Find what is kept of a prompt's beginning, and whether more of it is worth keeping."""
-        job.kept = self.prefixes.find(job.chain)
-        job.read = job.kept_tokens = 0 if job.kept is None else int(job.kept.shape[3])
-        worth = self.prefixes.worth_keeping(job.chain)
-        job.keep_at = worth if worth > job.read else 0
 
     def _has_room(self, tokens: int, jobs: list[Job]) -> bool:
         """Make room in the slab; False where it could not be had and the rows were given up instead."""

@@ -82,7 +82,6 @@ def test_an_urgent_choice_is_answered_in_the_middle_of_a_long_pass_and_changes_n
     expected = worker.run(ASKED), worker.run(bulk)
     worker.before_layer = once(lambda: worker.line.ask(ASKED))
     answers = worker.run(bulk)
-    assert [answer.id for answer in answers if not isinstance(answer, protocol.Beat)] == [ASKED.id, bulk.id]
     assert [shown(one) for one in answers] == [shown(one) for one in (*expected[0], *expected[1])]
 
 
