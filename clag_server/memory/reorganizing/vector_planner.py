@@ -124,9 +124,14 @@ class _Pairs:
         self._gaps[i, :] = self._gaps[:, i] = row
 
     def _all_gaps(self) -> NDArray[np.float64]:
-        if not len(self.numbers):
-            return np.zeros((0, 0))
-        return np.stack([self._gap_of(i) for i in range(len(self.numbers))])
+        """Return all gaps (k, k) as `_gap_of` gives each row, by one product."""
+        near = self._means @ self._heads.T
+        own = np.where(np.isnan(self._own), self._usual, self._own)
+        gaps: NDArray[np.float64] = np.maximum(own[:, None] - near, own[None, :] - near.T)
+        gaps[np.minimum(near, near.T) < self._config.cluster_cosine] += _UNLIKE
+        gaps[self._memories[:, None] + self._memories[None, :] > self._config.cluster_max] = np.inf
+        np.fill_diagonal(gaps, np.inf)
+        return gaps
 
     def _gap_of(self, i: int) -> NDArray[np.float64]:
         """Return a cluster's gap with each (k,): infinite with itself, with what is gone, and past the bound."""
