@@ -176,3 +176,24 @@ def test_a_namespace_can_route_each_memory_by_itself(trusted: ServerProcess) -> 
     found = listed(stubs, "single")
     assert len({one.episode_id for one in found}) == len(found) == 12
     assert {hit.memory.session_id for hit in ask(stubs, "single", "violin sonata concert")[:4]} == {"v"}
+
+
+def test_clusters_that_the_slm_changed_are_described_anew_without_another_arrival(trusted: ServerProcess) -> None:
+    stubs = trusted.connect()
+    known = topics(stubs, "anew")
+
+    def profiles_due() -> int:
+        backlog = stubs.admin.GetStats(admin.GetStatsRequest(namespace="anew"), timeout=20).backlog
+        return next(one.pending for one in backlog if one.stage == admin.STAGE_PROFILE)
+
+    script(trusted, choose="unavailable")
+    store(stubs, "anew", notes("n", "battery pack hums"), stream_id="new", level=ORGANIZED)
+    settled(stubs, "anew", "n0", DEFERRED)
+    wait(lambda: profiles_due() == 0)
+    # From here on nothing happens but the SLM's word.
+    script(trusted, choose="last")
+    moved_to = settled(stubs, "anew", "n0", SLM).cluster_id
+    assert moved_to != known["b"]
+    wait(lambda: profiles_due() == 0)
+    profile = {one.cluster_id: one for one in clusters(stubs, "anew")}[moved_to]
+    assert {"n0", "n1", "n2", "n3"}.intersection(profile.representative_ids)
