@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from clag_server.memory.centroids import unit
 from clag_server.memory.system import MemorySystem
 from clag_server.models.api import ChoiceOption
+from clag_server.models.scripted import Script
+from clag_server.types.competence import ProbeReport, Skill, SkillResult, TrustPolicy
 from clag_server.types.ingest import AckLevel, IngestStages
-from clag_server.types.memory import Memory, NewMemory, Vector
+from clag_server.types.memory import Memory, NewMemory, RoutingDecision, Vector
 from tests.memory.builders import new
-from tests.memory.system import NAMESPACE
+from tests.memory.system import NAMESPACE, get, system_on
 
 DIM = 64
+
+TOPICS = {"battery": {0: 1.0}, "music": {1: 1.0}, "garden": {2: 1.0}}
+BETWEEN = {0: 0.75, 1: 0.66}
+"""Nearer to the battery topic than to music."""
 
 Chooser = Callable[[str, Sequence[ChoiceOption]], Sequence[float]]
 
@@ -91,3 +100,36 @@ def prefers(word: str) -> Chooser:
         return [-10.0 if word in option.head else -50.0 - n for n, option in enumerate(options)]
 
     return scores
+
+
+@asynccontextmanager
+async def running(path: Path, script: Script, **organize: object) -> AsyncIterator[MemorySystem]:
+    settings: dict[str, Any] = {"trust": TrustPolicy.FULL, "cluster_cosine": 0.05, **organize}
+    async with system_on(path, script=script, **settings) as system:
+        yield system
+
+
+async def topics(system: MemorySystem, *, sessions: int = 2) -> dict[str, int]:
+    """Store some sessions of each topic; returns the cluster of each topic, all different, with profiles."""
+    for topic, weights in TOPICS.items():
+        items = [item for n in range(sessions) for item in session(f"{topic}-{n}", f"about {topic}", weights)]
+        await ingest(system, items, stream=f"seed-{topic}")
+    await routed(system)
+    await until_map(system, lambda state: all(c.title for c in state.map.clusters.values()))
+    clusters = {topic: (await get(system, f"{topic}-0-0")).cluster or 0 for topic in TOPICS}
+    assert len(set(clusters.values())) == len(TOPICS)
+    return clusters
+
+
+def calls(script: Script) -> int:
+    return sum(call.kind == "choose" for call in script.calls)
+
+
+def report(weight: float) -> ProbeReport:
+    result = SkillResult(Skill.ROUTING, 30, 0.9, 0.8, 0.95, 0.7, 1.0, 0.0, weight)
+    return ProbeReport("scripted-slm", "1", (result,), 10.0, 1)
+
+
+def decision_of(memory: Memory) -> RoutingDecision:
+    assert memory.routing is not None
+    return memory.routing
