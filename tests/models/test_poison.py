@@ -24,6 +24,8 @@ from tests.models.tiny import tiny_folder
 
 __all__ = ["tiny_folder"]
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 LATER = Priority.ORGANIZE
 NOTES = [f"note {i} about the dock and " + "its ramp " * (i % 4) for i in range(12)]
@@ -46,7 +48,7 @@ async def slm(tiny_folder: Path) -> AsyncIterator[WorkerSlm]:
 
 
 async def ask_all(slm: WorkerSlm, notes: list[str]) -> list[Generation | BaseException]:
-    calls = (slm.generate(note, max_tokens=10, priority=LATER, deadline_s=900) for note in notes)
+    calls = (slm.generate(note, max_tokens=10, priority=LATER, deadline_s=800) for note in notes)
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
@@ -69,7 +71,7 @@ async def test_a_poison_prompt_fails_alone_and_the_others_get_their_own_texts(
 async def test_a_poison_choice_fails_alone(slm: WorkerSlm) -> None:
     texts = [*NOTES[:3], "bad ~ note", *NOTES[3:6]]
     answers = await asyncio.gather(
-        *(slm.choose(text, OPTIONS, priority=LATER, deadline_s=900) for text in texts), return_exceptions=True
+        *(slm.choose(text, OPTIONS, priority=LATER, deadline_s=800) for text in texts), return_exceptions=True
     )
     assert isinstance(answers.pop(3), ModelRequestRefusedError)
     assert not any(isinstance(one, BaseException) for one in answers)
