@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from clag_server.memory import prompts
 from clag_server.memory.annotate import KEYWORDS, TAGS, Annotation, fallback_cause
 from clag_server.memory.lexical import tokens
+from clag_server.memory.terms import term_candidates, written
 from clag_server.memory.wording import clean, clean_words, leaked, loops, parrots, same_language
 from clag_server.models.api import ModelError, Priority, SlmEngine
 from clag_server.types.memory import AnnotationSource, FallbackCause, LinkKind
@@ -20,6 +21,9 @@ from clag_server.types.memory import AnnotationSource, FallbackCause, LinkKind
 _MAX_WORD_CHARACTERS = 48
 _MAX_CONTEXT_CHARACTERS = 240
 _MAX_REASON_CHARACTERS = 120
+
+_WORDS_OFFERED = 24
+"""Words of a memory that keywords are taken from; a grammar of so many compiles in some 8 ms."""
 
 _REASONS = {
     LinkKind.CAUSAL: "one led to the other",
@@ -86,10 +90,11 @@ async def ask_evolution(
 ) -> EvolutionAnswer:
     """Ask the SLM once; a failed call is an answer with nothing in it but the cause."""
     shown = len(asked.neighbours)
+    words = written(list(term_candidates(asked.text)), [asked.text], limit=_WORDS_OFFERED)
     try:
         generation = await slm.generate(
             prompts.evolution_prompt(asked.text, asked.speaker, asked.neighbours),
-            schema=prompts.answer_schema(shown),
+            schema=prompts.answer_schema(shown, words),
             max_tokens=prompts.answer_tokens(shown),
             priority=priority,
             deadline_s=deadline_s,

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from clag_server.memory.lexical import tokens
-from clag_server.models.schema import ListOf, Object, OneOf, Schema, Text, Whole
+from clag_server.models.schema import Among, ListOf, Object, OneOf, Schema, Text, Whole
 from clag_server.types.memory import LinkKind
 
 VERSION = 4
@@ -56,6 +56,8 @@ _QUESTION: Final = "What happened?"
 """The end of a prompt. A small model copies what it read last: with an instruction there SmolLM2-135M wrote of the
 instruction in 16 of 16 answers, with the note and this question after it, of the note in 5 of 6."""
 
+_KEYWORD_CHARACTERS: Final = 32
+
 _HAN_PAIR: Final = re.compile(r"[\u4e00-\u9fff]{2}")
 
 
@@ -81,14 +83,20 @@ def annotation_prompt(text: str, speaker: str = "") -> str:
     return evolution_prompt(text, speaker)
 
 
-@functools.cache
-def answer_schema(neighbours: int) -> Schema:
-    """Return the shape of the answer to `evolution_prompt` with so many neighbours.
+def answer_schema(neighbours: int, words: tuple[str, ...] = ()) -> Schema:
+    """Return the shape of the answer to `evolution_prompt`.
 
     Bounds are narrow: a small model writes until it must stop, and half of its time is writing.
+
+    Args:
+        neighbours: How many the prompt shows.
+        words: Words of the memory that keywords are taken from, where the engine holds the model to it. Free to
+            write, SmolLM2-135M gave words of the memory in 1 of 14 answers.
     """
+    choices = tuple(dict.fromkeys(word for word in words if 2 <= len(word) <= _KEYWORD_CHARACTERS))
+    keyword = Among(choices, 2, _KEYWORD_CHARACTERS) if choices else Text(2, _KEYWORD_CHARACTERS)
     tags = ListOf(Text(2, 18), 1, 2)
-    annotation = (("context", Text(4, 72)), ("keywords", ListOf(Text(2, 20), 1, 4)), ("tags", tags))
+    annotation = (("context", Text(4, 72)), ("keywords", ListOf(keyword, 1, 4)), ("tags", tags))
     if not neighbours:
         return Object(annotation)
     number = Whole(1, neighbours)

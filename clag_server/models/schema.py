@@ -15,6 +15,7 @@ from clag_server.models.errors import UnusableCause, UnusableOutputError
 from clag_server.models.number_grammar import whole_number
 
 __all__ = [
+    "Among",
     "Json",
     "ListOf",
     "Object",
@@ -59,6 +60,25 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
+class Among:
+    """A text of `least` to `most` characters, which a grammar takes from `values`.
+
+    A small model in process needs its hand held; a server's model may write the text freely within its bounds, so
+    that the JSON schema is the same for every question.
+    """
+
+    values: tuple[str, ...]
+    least: int
+    most: int
+
+    def __post_init__(self) -> None:
+        OneOf(self.values)
+        Text(self.least, self.most)
+        if not all(self.least <= len(value) <= self.most for value in self.values):
+            raise ValueError(f"a value is not of {self.least}..{self.most} characters")
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """A whole number of `least` to `most`."""
 
@@ -94,7 +114,7 @@ class Object:
             raise ValueError("an object needs distinct plain field names, at least one")
 
 
-Schema: TypeAlias = "Text | OneOf | Whole | ListOf | Object"
+Schema: TypeAlias = "Text | OneOf | Among | Whole | ListOf | Object"
 
 
 def grammar_of(schema: Schema) -> str:
@@ -114,7 +134,7 @@ def ending_of(schema: Schema) -> str:
         case Text():
             # Tokenizers read digits one by one or nearly so: letters that say nothing take as many tokens.
             return '"' + ("7052918364" * (schema.least // 10 + 1))[: schema.least] + '"'
-        case OneOf():
+        case OneOf() | Among():
             return json.dumps(max(schema.values, key=lambda one: len(one.encode())), ensure_ascii=False)
         case Whole():
             return max(str(schema.least), str(schema.most), key=len)
@@ -128,7 +148,7 @@ def ending_of(schema: Schema) -> str:
 def json_schema_of(schema: Schema) -> dict[str, object]:
     """Return the schema as JSON Schema (2020-12), for servers that enforce one."""
     match schema:
-        case Text():
+        case Text() | Among():
             return {"type": "string", "minLength": schema.least, "maxLength": schema.most}
         case OneOf():
             return {"type": "string", "enum": list(schema.values)}
@@ -182,7 +202,7 @@ def _without_prose(schema: Schema, text: str) -> str:
 
 def _problem(schema: Schema, value: object, where: str) -> tuple[UnusableCause, str] | None:
     match schema:
-        case Text() | OneOf():
+        case Text() | OneOf() | Among():
             return _text_problem(schema, value, where)
         case Whole():
             # True is an int in Python, and 2.0 is no whole number here (case M2).
@@ -206,7 +226,7 @@ def _problem(schema: Schema, value: object, where: str) -> tuple[UnusableCause, 
             return next((one for one in problems if one is not None), None)
 
 
-def _text_problem(schema: Text | OneOf, value: object, where: str) -> tuple[UnusableCause, str] | None:
+def _text_problem(schema: Text | OneOf | Among, value: object, where: str) -> tuple[UnusableCause, str] | None:
     if not isinstance(value, str):
         return UnusableCause.WRONG_FIELDS, f"{where} is not a text"
     if isinstance(schema, OneOf):
@@ -224,7 +244,7 @@ def _expression(schema: Schema, rules: list[str]) -> str:
     match schema:
         case Text():
             return rf'"\"" {_CHARACTER}{{{schema.least},{schema.most}}} "\""'
-        case OneOf():
+        case OneOf() | Among():
             return "(" + " | ".join(_literal(json.dumps(one, ensure_ascii=False)) for one in schema.values) + ")"
         case Whole():
             return whole_number(schema.least, schema.most)

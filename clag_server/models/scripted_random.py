@@ -11,7 +11,7 @@ import random
 import re
 from typing import TYPE_CHECKING
 
-from clag_server.models.schema import ListOf, Object, OneOf, Schema, Text, Whole
+from clag_server.models.schema import Among, ListOf, Object, OneOf, Schema, Text, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ def _value(schema: Schema, draw: random.Random, words: Sequence[str]) -> Json:
     match schema:
         case Text():
             return _text(schema, draw, words)
-        case OneOf():
+        case OneOf() | Among():
             return draw.choice(schema.values)
         case Whole():
             return draw.randint(schema.least, schema.most)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from clag_server.models.errors import UnusableCause, UnusableOutputError
 from clag_server.models.number_grammar import whole_number
 from clag_server.models.schema import (
+    Among,
     ListOf,
     Object,
     OneOf,
@@ -160,3 +161,15 @@ def test_whatever_a_model_writes_under_a_schemas_grammar_is_a_value_of_the_schem
     assert answer.finished
     parse(schema, answer.text)
     assert accepts(grammar_of(schema), answer.text)
+
+
+def test_a_text_among_words_is_one_of_them_by_grammar_and_any_within_its_bounds_elsewhere() -> None:
+    among = Among(("dock", "charger"), 2, 20)
+    assert grammar_of(among) == 'root ::= ("\\"dock\\"" | "\\"charger\\"")\n'
+    assert json_schema_of(among) == json_schema_of(Text(2, 20))
+    assert parse(among, '"gripper"') == "gripper"
+    assert ending_of(among) == '"charger"'
+    with pytest.raises(UnusableOutputError):
+        parse(among, '"x"')
+    with pytest.raises(ValueError, match="characters"):
+        Among(("a",), 2, 20)
