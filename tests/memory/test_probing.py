@@ -94,7 +94,7 @@ async def test_a_model_that_repeats_the_note_but_links_at_random_evolves_nothing
     noise = random.Random(1)  # noqa: S311
 
     def links_anything(prompt: str) -> str:
-        note = prompt.rsplit('"new": "', 1)[1].split('"')[0]
+        note = prompt.rsplit('<<<\n"', 1)[1].split('"')[0]
         links = f'{{"n": {noise.randint(1, 3)}, "kind": "similar", "why": "alike"}}'
         return (
             f'{{"context": "{note[:60]}", "keywords": ["{note.split()[0]}"], "tags": ["x1"], "links": [{links}]}}'
