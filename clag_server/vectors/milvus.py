@@ -208,7 +208,10 @@ class MilvusConnection:
             for op in ops
         ]
         with translated("upsert"):
-            self._client.upsert(self._name(ns), rows, partition_name=partition, timeout=self._write_s)
+            # An insert on Lite replaces a row of the same key. Its upsert is that, after it has looked for each key
+            # in each file, to take over fields that are not given; ours are always whole.
+            write = self._client.insert if self.flavor is Flavor.LITE else self._client.upsert
+            write(self._name(ns), rows, partition_name=partition, timeout=self._write_s)
 
     def delete(self, ns: int, partition: str, placement_ids: Sequence[int]) -> None:
         """Delete rows from the partition that holds them; ids that are not there are ignored."""

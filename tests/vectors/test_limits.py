@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from clag_server.vectors.api import IndexState
@@ -97,3 +99,28 @@ async def test_status_goes_from_starting_over_rebuilding_to_ready(open_index: Op
     await settled(index, 1)
     assert index.status().state is IndexState.READY
     assert index.status().reason == ""
+
+
+async def test_a_row_that_is_written_again_is_there_once_and_as_it_was_written_last(
+    open_on_either: OpenIndex,
+) -> None:
+    feed = MemoryFeed()
+    kept, again = feed.put(1, 3, unit(1)), feed.put(1, 3, unit(2))
+    index = await open_on_either(feed)
+    index.notify(1, DIM)
+    await settled(index, 1)
+    session = index._backend.session
+    assert session is not None
+    (op,) = [op for op in await feed.current_placements(1, after=0, limit=10) if op.placement_id == again]
+    for seed in (2, 7, 8):
+        await index._backend.write(session.connection.upsert, 1, "c3", [replace(op, vector=unit(seed))])
+        await index._backend.write(session.connection.flush, 1)
+        assert await index._backend.read(session.connection.count, 1) == 2
+    (hits,) = await index._backend.read(session.connection.search, 1, None, unit(8), 10)
+    assert [hit.placement_id for hit in hits] == [again, kept]
+    assert hits[0].score > 0.999
+    await index._backend.write(session.connection.delete, 1, "c3", [again])
+    await index._backend.write(session.connection.flush, 1)
+    assert await index._backend.read(session.connection.count, 1) == 1
+    (hits,) = await index._backend.read(session.connection.search, 1, None, unit(8), 10)
+    assert [hit.placement_id for hit in hits] == [kept]
