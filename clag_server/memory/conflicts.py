@@ -8,13 +8,11 @@ conflict, and with a question that the agent can ask.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from clag_server.types.memory import Memory, MemoryKind
 
 _LEAST_COMMON_WORDS = 3
-_MOST_OTHER_WORDS = 3
 _QUOTED_CHARACTERS = 120
 _WORD = re.compile(r"\S+")
 
@@ -35,18 +33,19 @@ def gives_way(older: Memory, newer: Memory) -> bool:
 def other_value(one: Memory, other: Memory) -> str | None:
     """Return why two facts contradict each other, None where they do not plainly.
 
-    Conservative on purpose: only facts of one speaker (observations and readings change all the time without
-    contradicting each other) that say the same but for one place of a few words, after three words in common.
+    Conservative on purpose, for a wrong one hides a memory that holds: only facts of one speaker (observations and
+    readings change all the time without contradicting each other) that say the same up to their last word, where
+    that is a number or a code in both. Another last word need not contradict ("allergic to nuts", "to milk"), and
+    what differs before the end is mostly another subject ("the shed", "the barn").
     """
     if one.kind is not MemoryKind.FACT or other.kind is not MemoryKind.FACT or one.speaker != other.speaker:
         return None
     mine, theirs = _words(one.text), _words(other.text)
-    start = _common(mine, theirs)
-    end = _common(mine[start:][::-1], theirs[start:][::-1])
-    values = [words[start : len(words) - end] for words in (mine, theirs)]
-    if start < _LEAST_COMMON_WORDS or not all(1 <= len(value) <= _MOST_OTHER_WORDS for value in values):
+    if len(mine) != len(theirs) or len(mine) <= _LEAST_COMMON_WORDS or mine[:-1] != theirs[:-1]:
         return None
-    said, before = (" ".join(value) for value in values)
+    said, before = mine[-1], theirs[-1]
+    if said == before or not all(any(c.isdigit() for c in word) for word in (said, before)):
+        return None
     return f"the same statement with another value: {said} and {before}"
 
 
@@ -65,8 +64,3 @@ def _quoted(memory: Memory) -> str:
 
 def _words(text: str) -> list[str]:
     return [word.casefold().strip(".,;!?\"'") for word in _WORD.findall(text)]
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many words two texts begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

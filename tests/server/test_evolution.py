@@ -103,15 +103,15 @@ def test_a_contradicted_fact_is_told_with_a_question_and_ranks_after_the_newer_o
     make_server: ServerMaker,
 ) -> None:
     stubs = make_server().start().connect()
-    store(stubs, "n", [note("old", "the dock is in bay three", kind=FACT)], level=ORGANIZED)
-    store(stubs, "n", [note("new", "the dock is in bay seven", kind=FACT)], stream_id="2", level=ORGANIZED)
-    newer, older = ask(stubs, "n", "the dock is in bay three")
+    store(stubs, "n", [note("old", "the dock is in bay 3", kind=FACT)], level=ORGANIZED)
+    store(stubs, "n", [note("new", "the dock is in bay 7", kind=FACT)], stream_id="2", level=ORGANIZED)
+    newer, older = ask(stubs, "n", "the dock is in bay 3")
     assert (newer.memory.memory_id, older.memory.memory_id) == ("new", "old")
     assert (older.memory.superseded_by, older.memory.confidence) == ("new", 0.5)
     (conflict,) = newer.conflicts
     assert (conflict.memory_id, conflict.newer) == ("old", True)
-    assert "bay three" in conflict.clarifying_question
-    assert "bay seven" in conflict.clarifying_question
+    assert "bay 3" in conflict.clarifying_question
+    assert "bay 7" in conflict.clarifying_question
     assert [link.kind for link in newer.memory.links] == [CONTRADICTS]
 
 
