@@ -153,6 +153,10 @@ def test_a_thousand_connections_that_come_and_go_leave_nothing_behind(make_serve
     server = make_server().start()
     stubs = server.connect()
     store(stubs, "robots", texts("the dock is B3"))
+    # The client of the index is loaded when the index comes up: tens of megabytes that are no leak.
+    asked = admin.GetStatsRequest(namespace="robots")
+    while stubs.admin.GetStats(asked, timeout=20).index.state != admin.INDEX_STATE_READY:
+        pass
     process = psutil.Process(server.pid)
 
     def come_and_go(count: int) -> None:
