@@ -49,11 +49,15 @@ class ProfileStage:
         clusters = self._state.map.clusters
         waiting = sorted(number for number, cluster in clusters.items() if due(cluster))[:_PER_ROUND]
         for seen in await asyncio.gather(*(self._look(clusters[number]) for number in waiting)):
-            await self._write(seen)
+            if seen is not None:
+                await self._write(seen)
         return len(waiting)
 
-    async def _look(self, cluster: Cluster) -> _Seen:
+    async def _look(self, cluster: Cluster) -> _Seen | None:
+        """Return what there is to write of; None of a cluster that went since it was found due."""
         state = self._state
+        if cluster.cluster not in state.map.clusters:
+            return None
         members = await sample(state.catalog, state.ns, state.map, cluster.cluster)
         return _Seen(cluster, members, await self._draft(cluster, members))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clag_server.memory.profile_answers import parse_profile
+from clag_server.memory.profiling import ProfileStage
 from clag_server.memory.system import MemorySystem
 from clag_server.models.scripted import Script
 from clag_server.types.cluster import Cluster
@@ -106,3 +109,15 @@ async def test_a_cluster_of_few_memories_is_named_by_its_words(tmp_path: Path) -
         (cluster,) = pipeline.state.map.clusters.values()
         assert cluster.profiled_by is AnnotationSource.STATISTICS
         assert counted(system)["slm_profiles"] == 0
+
+
+async def test_a_cluster_that_goes_after_it_was_found_due_is_skipped(tmp_path: Path) -> None:
+    async with system_on(tmp_path) as system:
+        cluster = await profiled(system)
+        state = (await system.registry.pipeline(NAMESPACE, create=False)).state
+        state.map.put_cluster(replace(cluster, profile_stale=True))
+        looking = asyncio.create_task(ProfileStage(state, slm=None).round())
+        # Runs after the round listed what is due, and before it looks at any of it.
+        asyncio.get_running_loop().call_soon(state.map.remove_cluster, cluster.cluster)
+        assert await looking == 1
+        assert cluster.cluster not in state.map.clusters
