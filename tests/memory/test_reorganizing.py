@@ -287,6 +287,26 @@ async def test_what_no_longer_holds_of_a_plan_is_left_out(tmp_path: Path) -> Non
     assert_file_consistent(tmp_path / "catalog.db")
 
 
+async def test_memories_that_came_since_a_merge_was_planned_do_not_carry_it_over_the_bound(tmp_path: Path) -> None:
+    async with system_on(tmp_path, **SETTINGS, cluster_max=24) as system:
+        await tell(system, ["dock", "door"])  # 12 memories each: one cluster may hold them as yet
+        planned = system.reorganizing._planning.plan
+
+        async def plan_and_be_overtaken(*given: object, **more: object) -> object:
+            plan = await planned(*given, **more)  # type: ignore[arg-type]
+            assert [step.kind for step in plan.steps] == [StepKind.MERGE]
+            await tell_episode(system, "dock", 4)
+            await organized(system)
+            return plan
+
+        system.reorganizing._planning.plan = plan_and_be_overtaken  # type: ignore[method-assign,assignment]
+        done = await reorganized(system, target=1)
+        assert (done.state, done.result["steps"]) == (OperationState.SUCCEEDED, [])
+        sizes = sorted(sum(counts.values()) for counts in (await topics_by_cluster(system)).values())
+        assert sizes == [12, 15]
+    assert_file_consistent(tmp_path / "catalog.db")
+
+
 async def test_memories_that_stream_in_are_edited_and_deleted_meanwhile_are_each_in_one_cluster(
     tmp_path: Path,
 ) -> None:

@@ -7,7 +7,7 @@ is touched when it is still there, active and not pinned. What no longer holds i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clag_server.memory.cluster_map import ClusterMap
@@ -36,10 +36,19 @@ class Application:
 
 
 def apply_to(
-    cluster_map: ClusterMap, plan: Plan, profiles: Mapping[int, Cluster], *, now_ns: int, operation_id: str
+    cluster_map: ClusterMap,
+    plan: Plan,
+    profiles: Mapping[int, Cluster],
+    *,
+    cluster_max: int,
+    now_ns: int,
+    operation_id: str,
 ) -> Application:
-    """Draft what holds of a plan; `profiles` are those of clusters that it makes, as they were planned."""
-    rehearsal = _Rehearsal(cluster_map)
+    """Draft what holds of a plan; `profiles` are those of clusters that it makes, as they were planned.
+
+    No step makes a cluster of more than `cluster_max` memories, whatever came since it was planned.
+    """
+    rehearsal = _Rehearsal(cluster_map, cluster_max)
     held = [now for now in (rehearsal.take(step) for step in plan.steps) if now is not None]
     draft = EditDraft(cluster_map, now_ns, cause=HistoryCause.REORGANIZATION, by=plan.by)
     numbers = {number: draft.found("") for number in rehearsal.founded()}
@@ -62,8 +71,9 @@ def apply_to(
 class _Rehearsal:
     """Where episodes would be, step by step, over the map as it is now."""
 
-    def __init__(self, cluster_map: ClusterMap) -> None:
+    def __init__(self, cluster_map: ClusterMap, cluster_max: int) -> None:
         self._map = cluster_map
+        self._max = cluster_max
         self._homes: dict[int, tuple[int, str]] = {}
         self._members: dict[int, set[int]] = {}
         self._titles = {cluster.title for cluster in cluster_map.clusters.values()}
@@ -80,7 +90,7 @@ class _Rehearsal:
             if step.kind is StepKind.MERGE
             else {e for e in step.episodes if self._home(e) in sources and not self._map.episodes[e].open}
         )
-        if not wanted:
+        if not wanted or self._size(self.members(step.target) | wanted) > self._max:
             return None
         memories = 0
         for episode in sorted(wanted):
@@ -89,6 +99,9 @@ class _Rehearsal:
             self._homes[episode] = (step.target, step.reason)
             memories += self._map.episodes[episode].memory_count
         return replace(step, sources=sources, episodes=tuple(sorted(wanted)), memories=memories)
+
+    def _size(self, episodes: Collection[int]) -> int:
+        return sum(self._map.episodes[episode].memory_count for episode in episodes)
 
     def members(self, number: int) -> set[int]:
         """Episodes that would be in a cluster."""

@@ -168,6 +168,7 @@ class Reorganizing:
                         state.map,
                         named.plan,
                         named.profiles,
+                        cluster_max=self._config.cluster_max,
                         now_ns=self._now_ns(),
                         operation_id=run.operation.operation_id,
                     )
