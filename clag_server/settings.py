@@ -8,10 +8,11 @@ value came from. How the layers are read and merged is in `settings_sources`.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
@@ -264,6 +265,18 @@ class LogSettings(_Section):
     format: LogFormat = LogFormat.AUTO
 
 
+_MOST: Final = (
+    ("_cosine", 1.0),
+    (".share", 1.0),
+    (".dense_weight", 1.0),
+    (".gap", 1.0),
+    ("_contradictions", 1.0),
+    ("_days", 36_525.0),
+    ("_s", 36_525.0 * 86_400.0),
+)
+"""Largest value of settings by the end of their names: cosines, shares, days, seconds (a hundred years)."""
+
+
 class Settings(_Section):
     """All settings; made by `load`."""
 
@@ -294,8 +307,15 @@ class Settings(_Section):
                 raise ValueError(f"organize.{key} is {number}; it must be {least} to {most}")
         for name in ("ingest", "organize", "retrieve"):
             for key, value in flatten(self.model_dump(include={name})).items():
-                if isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
+                if isinstance(value, bool) or not isinstance(value, (int, float)):
+                    continue
+                if not math.isfinite(value):
+                    raise ValueError(f"{key} is {value}; it must be a finite number")
+                if value < 0:
                     raise ValueError(f"{key} is {value}; it must not be negative")
+                limit = next((most for end, most in _MOST if key.endswith(end)), math.inf)
+                if value > limit:
+                    raise ValueError(f"{key} is {value}; it must be 0 to {limit:,}")
         if self.retrieve.half_life_days == 0:
             raise ValueError("retrieve.half_life_days is 0; it must be more")
         for pause in ("reorganize_check_s", "archive_check_s"):

@@ -33,6 +33,8 @@ __all__ = ["ArchiveSweep", "hidden_clusters"]
 _log = structlog.get_logger(__name__)
 
 _DAY_NS = 24 * 3600 * 10**9
+_MOST_DAYS = 36_525.0
+"""A hundred years: longer is as good as never, and an infinite number of nanoseconds is no integer."""
 
 _NO_LENGTH = 1e-12
 """Least length that is divided by."""
@@ -82,7 +84,7 @@ class ArchiveSweep:
     def _after_ns(self, namespace: Namespace) -> int:
         """How long a cluster of the namespace may be idle, in nanoseconds; 0 for ever."""
         own = namespace.settings.archive_after_ns
-        return int(self._config.archive_after_days * _DAY_NS) if own is None else own
+        return int(min(_MOST_DAYS, self._config.archive_after_days) * _DAY_NS) if own is None else own
 
     async def _idle(self, namespace: Namespace, before_ns: int) -> list[int]:
         """Return the clusters without activity since a moment; the namespace need not be open for that."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from clag_server.memory.cluster_service import EditOptions, ProfileChange
 from clag_server.memory.system import MemorySystem
 from clag_server.types.cluster import ClusterEvent, ClusterState
@@ -114,4 +116,12 @@ async def test_what_is_told_about_an_archived_cluster_founds_a_new_one(tmp_path:
         assert await home(system, "dock-5-0") not in homes.values()
         assert await home(system, "dock-0-0") == homes["dock"]
         await system.cluster_edits.archive(NAMESPACE, homes["dock"], archived=False, options=EditOptions())
+        assert await archived(system) == set()
+
+
+@pytest.mark.parametrize("days", [float("inf"), 1e300])
+async def test_a_time_without_end_archives_nothing_and_the_sweep_goes_on(tmp_path: Path, days: float) -> None:
+    async with system_on(tmp_path, **{**SLEEPY, "archive_after_days": days}) as system:
+        await tell(system, ["dock"], episodes=1)
+        assert await system.archiving.once() == 0
         assert await archived(system) == set()
