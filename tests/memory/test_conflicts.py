@@ -140,9 +140,7 @@ def fact(key: int, text: str, **fields: str) -> Memory:
         ("", "", False),
     ],
 )
-def test_only_another_number_at_the_end_of_a_statement_counts(
-    one: str, other: str, contradict: bool
-) -> None:
+def test_only_another_number_at_the_end_of_a_statement_counts(one: str, other: str, contradict: bool) -> None:
     assert (other_value(fact(2, one), fact(1, other)) is not None) is contradict
 
 
