@@ -16,13 +16,12 @@ from clag_server.catalog.api import Evolution
 from clag_server.catalog.placements import forget_failures
 from clag_server.catalog.rows import links_from_json, links_to_json, strings_to_json, to_json
 from clag_server.catalog.schema import ChangeKind, memories, memory_history
-from clag_server.catalog.traces import chunks
+from clag_server.catalog.traces import INSERT_LINK, chunks
 from clag_server.catalog.transaction import ChangeRow, WriteTx, compile_insert
 from clag_server.types.change import HistoryCause
 from clag_server.types.memory import CONTRADICTED, Link, LinkKind
 
 _INSERT_HISTORY: Final = compile_insert(memory_history)
-_INSERT_TARGET: Final = "INSERT OR IGNORE INTO link_targets (ns, target, source) VALUES (?, ?, ?)"
 _SAVED: Final = (
     "context",
     "keywords",
@@ -169,7 +168,7 @@ def _still_there(batch: _Batch, memory_id: str | None) -> str | None:
 def _write(tx: WriteTx, batch: _Batch) -> None:
     tx.log_changes(batch.changes)
     tx.executemany(_INSERT_HISTORY, batch.history)
-    tx.executemany(_INSERT_TARGET, batch.linked)
+    tx.executemany(INSERT_LINK, batch.linked)
     if batch.advanced:
         forget_failures(tx, batch.advanced)
     tx.executemany(

@@ -16,14 +16,13 @@ from clag_server.catalog.namespaces import require_live
 from clag_server.catalog.plans import upsert_clusters
 from clag_server.catalog.rows import episode_to_values, links_from_json, links_to_json, to_json
 from clag_server.catalog.schema import ChangeKind, clusters, episodes, memories, namespaces
-from clag_server.catalog.traces import chunks
+from clag_server.catalog.traces import INSERT_LINK, chunks
 from clag_server.catalog.transaction import WriteTx
 from clag_server.types.cluster import Cluster, ClusterField, Episode
 from clag_server.types.ingest import StreamPosition, StreamRef
 from clag_server.types.memory import AnnotationSource
 from clag_server.types.transfer import ImportedCluster, ImportResult, ReservedPlace
 
-INSERT_LINK: Final = "INSERT OR IGNORE INTO link_targets (ns, target, source) VALUES (?, ?, ?)"
 _EVERY_FIELD: Final = frozenset(ClusterField)
 
 

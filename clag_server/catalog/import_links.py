@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from clag_server.catalog.import_book import ImportBook
-from clag_server.catalog.import_clusters import INSERT_LINK, still_linked
+from clag_server.catalog.import_clusters import still_linked
 from clag_server.catalog.schema import memories
 from clag_server.catalog.store import supersede
-from clag_server.catalog.traces import chunks
+from clag_server.catalog.traces import INSERT_LINK, chunks
 from clag_server.catalog.transaction import WriteTx
 from clag_server.types.memory import Memory
 

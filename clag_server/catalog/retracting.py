@@ -14,14 +14,12 @@ import sqlalchemy as sa
 
 from clag_server.catalog.rows import to_json
 from clag_server.catalog.schema import memories, memory_history
-from clag_server.catalog.traces import chunks
+from clag_server.catalog.traces import REWRITE_HISTORY, chunks
 from clag_server.catalog.transaction import WriteTx
 from clag_server.types.memory import CONTRADICTED, Link, LinkKind
 
 _REWRITTEN: Final = ("context", "evolved_tags", "annotated_by")
 """What one memory rewrites on another."""
-
-_SAVE_HISTORY: Final = "UPDATE memory_history SET old = ? WHERE revision = ?"
 
 Order = tuple[int, int]
 """(event time, key): what is greater is newer."""
@@ -89,5 +87,5 @@ def _walk(tx: WriteTx, ns: int, key: int, causes: frozenset[int]) -> dict[str, A
                 carried[name] = old.pop(name)
         if (fresh := to_json(old)) != text:
             rewritten.append((fresh, revision))
-    tx.executemany(_SAVE_HISTORY, rewritten)
+    tx.executemany(REWRITE_HISTORY, rewritten)
     return carried

@@ -20,11 +20,12 @@ T = TypeVar("T")
 CHUNK: Final = 500
 """Values of one IN list of a write."""
 
+INSERT_LINK: Final = "INSERT OR IGNORE INTO link_targets (ns, target, source) VALUES (?, ?, ?)"
 _INSERT_HISTORY: Final = compile_insert(memory_history)
 _RELEASE: Final = (
     "UPDATE memories SET superseded_by = '', revision = ?, update_time_ns = ? WHERE ns = ? AND key = ?"
 )
-_REWRITE_HISTORY: Final = "UPDATE memory_history SET old = ? WHERE revision = ?"
+REWRITE_HISTORY: Final = "UPDATE memory_history SET old = ? WHERE revision = ?"
 _REPRESENT: Final = (
     "UPDATE clusters SET representatives = ?, profile_stale = 1, revision = ?, update_time_ns = ?"
     " WHERE ns = ? AND cluster = ?"
@@ -94,7 +95,7 @@ def clean_history(tx: WriteTx, ns: int, keys: list[int], gone: Collection[str]) 
             old["links"] = without_reasons(old["links"], gone)
             if (new := to_json(old)) != text:
                 cleaned.append((new, revision))
-    tx.executemany(_REWRITE_HISTORY, cleaned)
+    tx.executemany(REWRITE_HISTORY, cleaned)
 
 
 def without_reasons(links: str, gone: Collection[str]) -> str:

@@ -2,19 +2,20 @@
 
 The answer is believed piece by piece. A link to a number that was not shown, of no known kind, or with words of the
 prompt's examples is dropped and counted; an annotation that says nothing of the memory makes the deterministic one
-stand in, and the links may still be good.
+stand in, and the links may still be good. No piece may hold words of a memory that it is not about.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from clag_server.memory import prompts
 from clag_server.memory.annotate import KEYWORDS, TAGS, Annotation, fallback_cause
 from clag_server.memory.lexical import tokens
 from clag_server.memory.terms import term_candidates, written
-from clag_server.memory.wording import clean, clean_words, leaked, loops, parrots, same_language
+from clag_server.memory.wording import borrows, clean, clean_words, leaked, loops, parrots, same_language
 from clag_server.models.api import ModelError, Priority, SlmEngine
 from clag_server.types.memory import AnnotationSource, FallbackCause, LinkKind
 
@@ -84,6 +85,13 @@ class _Reading:
     dropped: int = 0
     seen: set[int] = field(default_factory=set)
 
+    def own(self, neighbour: int | None = None) -> frozenset[str]:
+        """Return the index tokens of the memory, and of a neighbour (by its index) with it."""
+        about = [prompts.spoken(self.asked.text, self.asked.speaker)]
+        if neighbour is not None:
+            about.append(self.asked.neighbours[neighbour])
+        return frozenset(token for one in about for token in tokens(one))
+
 
 async def ask_evolution(
     slm: SlmEngine, asked: Asked, *, priority: Priority = Priority.ORGANIZE, deadline_s: float | None = None
@@ -127,13 +135,13 @@ def parse_answer(text: str, asked: Asked) -> EvolutionAnswer:
 
 def _annotation(raw: dict[str, object], reading: _Reading) -> Annotation | None:
     """Return the annotation; None without a usable context and at least one word of the memory's own."""
-    context = _sentence(raw.get("context"), reading, (reading.asked.text,))
-    own = set(tokens(prompts.spoken(reading.asked.text, reading.asked.speaker)))
+    own = reading.own()
+    context = _sentence(raw.get("context"), reading, (reading.asked.text,), own)
     words = clean_words(raw.get("keywords"), _MAX_WORD_CHARACTERS)
-    keywords = tuple(word for word in words if set(tokens(word)) & own)
+    keywords = tuple(word for word in words if set(tokens(word)) & own and not borrows(word, own, reading.known))
     if not context or not keywords:
         return None
-    return Annotation(context, keywords[:KEYWORDS], _tags(raw.get("tags"), reading), AnnotationSource.SLM)
+    return Annotation(context, keywords[:KEYWORDS], _tags(raw.get("tags"), reading, own), AnnotationSource.SLM)
 
 
 def _links(raw: object, reading: _Reading) -> tuple[ProposedLink, ...]:
@@ -148,6 +156,7 @@ def _links(raw: object, reading: _Reading) -> tuple[ProposedLink, ...]:
             continue
         reading.seen.add(neighbour)
         usable = any(c.isalpha() for c in reason) and not loops(reason)
+        usable = usable and not borrows(reason, reading.own(neighbour), reading.known)
         found.append(ProposedLink(neighbour, kind, reason if usable else _REASONS[kind]))
     return tuple(found)
 
@@ -159,12 +168,12 @@ def _updates(raw: object, reading: _Reading) -> tuple[ProposedUpdate, ...]:
         if neighbour is None or neighbour in found:
             reading.dropped += 1
             continue
-        about = (reading.asked.text, reading.asked.neighbours[neighbour])
-        context = _sentence(one.get("context"), reading, about)
+        about, own = (reading.asked.text, reading.asked.neighbours[neighbour]), reading.own(neighbour)
+        context = _sentence(one.get("context"), reading, about, own)
         if not context:
             reading.dropped += 1
             continue
-        found[neighbour] = ProposedUpdate(neighbour, context, _tags(one.get("tags"), reading))
+        found[neighbour] = ProposedUpdate(neighbour, context, _tags(one.get("tags"), reading, own))
     return tuple(found.values())
 
 
@@ -176,18 +185,20 @@ def _neighbour(raw: object, reading: _Reading) -> int | None:
     return number - 1 if 1 <= number <= len(reading.asked.neighbours) else None
 
 
-def _sentence(raw: object, reading: _Reading, about: tuple[str, ...]) -> str:
+def _sentence(raw: object, reading: _Reading, about: tuple[str, ...], own: Collection[str]) -> str:
     """Return a context that may be stored, "" for none."""
     text = clean(raw, _MAX_CONTEXT_CHARACTERS) if isinstance(raw, str) else ""
     if not any(c.isalpha() for c in text) or loops(text):
         return ""
-    if leaked(text, reading.known) or parrots(text, reading.known):
+    if leaked(text, reading.known) or parrots(text, reading.known) or borrows(text, own, reading.known):
         return ""
     return text if same_language(text, about) else ""
 
 
-def _tags(raw: object, reading: _Reading) -> tuple[str, ...]:
-    words = clean_words(raw, _MAX_WORD_CHARACTERS)
-    kept = tuple(word for word in words if not parrots(word, reading.known) and not leaked(word, reading.known))
+def _tags(raw: object, reading: _Reading, own: Collection[str]) -> tuple[str, ...]:
+    words, known = clean_words(raw, _MAX_WORD_CHARACTERS), reading.known
+    kept = tuple(
+        word for word in words if not (parrots(word, known) or leaked(word, known) or borrows(word, own, known))
+    )
     reading.dropped += len(words) - len(kept)
     return kept[:TAGS]

@@ -23,6 +23,7 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     r"\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
+_HAN_PAIR = re.compile(r"[\u4e00-\u9fff]{2}")
 
 STOP_WORDS = frozenset(
     """a about above after again against all am an and any are as at be because been before being below between
@@ -43,6 +44,14 @@ def tokens(text: str) -> list[str]:
         if len(found) >= MAX_TOKENS:
             return found[:MAX_TOKENS]
     return found
+
+
+def telling(token: str) -> bool:
+    """Return whether a token says something by itself: a word, a number or code, a pair of Han characters.
+
+    Lone characters and runs of Kana are grammar, and in every Japanese text.
+    """
+    return len(token) > 2 or any(c.isdigit() for c in token) or _HAN_PAIR.fullmatch(token) is not None
 
 
 def surface_forms(text: str) -> dict[str, str]:

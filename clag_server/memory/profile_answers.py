@@ -19,6 +19,7 @@ from clag_server.models.api import ModelError, Priority, SlmEngine
 from clag_server.types.memory import FallbackCause, Memory
 
 _TITLE_CHARACTERS = 80
+_TITLE_WORDS = 6
 _SUMMARY_CHARACTERS = 240
 _TAG_CHARACTERS = 48
 _TAGS = 8
@@ -65,11 +66,16 @@ def parse_profile(text: str, texts: Sequence[str], taken: Collection[str]) -> Pr
     known = frozenset(token for one in texts for token in tokens(one))
     title = _line(raw.get("title"), _TITLE_CHARACTERS, texts, known)
     others = {one.casefold() for one in taken}
-    if not set(tokens(title)) & known or title.casefold() in others:
+    if not set(tokens(title)) & known or title.casefold() in others or _says_something(title):
         return ProfileDraft(fallback=FallbackCause.INVALID_OUTPUT)
     words = clean_words(raw.get("tags"), _TAG_CHARACTERS)
     tags = tuple(word for word in words if not parrots(word, known) and not leaked(word, known))
     return ProfileDraft(title, _line(raw.get("summary"), _SUMMARY_CHARACTERS, texts, known), tags[:_TAGS])
+
+
+def _says_something(title: str) -> bool:
+    """Return whether a title is a sentence, as somebody said it: a name is what is asked for."""
+    return len(title.split()) > _TITLE_WORDS or any(c in title for c in ":;!?。！？") or ". " in title
 
 
 def _line(raw: object, characters: int, texts: Sequence[str], known: Collection[str]) -> str:

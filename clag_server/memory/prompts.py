@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from clag_server.memory.lexical import tokens
+from clag_server.memory.lexical import telling, tokens
 from clag_server.models.schema import Among, ListOf, Object, OneOf, Schema, Text, Whole
 from clag_server.types.memory import LinkKind
 
@@ -57,8 +56,6 @@ _QUESTION: Final = "What happened?"
 instruction in 16 of 16 answers, with the note and this question after it, mostly of the note."""
 
 _KEYWORD_CHARACTERS: Final = 32
-
-_HAN_PAIR: Final = re.compile(r"[\u4e00-\u9fff]{2}")
 
 
 def evolution_prompt(text: str, speaker: str = "", neighbours: Sequence[str] = ()) -> str:
@@ -112,12 +109,9 @@ def answer_tokens(neighbours: int) -> int:
 
 @functools.cache
 def example_words() -> frozenset[str]:
-    """Return the index tokens of the examples: in an answer, and not in what was asked about, they leaked.
-
-    Lone characters and runs of Kana are left out: they are grammar, and in every Japanese text.
-    """
+    """Return the telling tokens of the examples: in an answer, and not in what was asked about, they leaked."""
     words = (token for examples in EXAMPLES for one in examples for token in tokens(one))
-    return frozenset(word for word in words if len(word) > 2 or _HAN_PAIR.fullmatch(word))
+    return frozenset(word for word in words if telling(word))
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 
 from clag_server.memory import prompts
-from clag_server.memory.lexical import tokens
+from clag_server.memory.lexical import telling, tokens
 
 _DROPPED = frozenset({"Cc", "Cs", "Co", "Cn"})
 """Unicode categories of control characters, lone surrogates, private and unassigned characters."""
@@ -52,6 +52,20 @@ def leaked(text: str, known: Collection[str]) -> bool:
         known: Index tokens of all that it was asked about.
     """
     return any(token in prompts.example_words() and token not in known for token in tokens(text))
+
+
+def borrows(text: str, own: Collection[str], shown: Collection[str]) -> bool:
+    """Return whether a text has words of other memories than those that it may be about (case D1).
+
+    What stands on a memory must be made of its own words or of nobody's: nothing would take a neighbour's words
+    away again when the neighbour is deleted.
+
+    Args:
+        text: What the model wrote.
+        own: Index tokens of the memories that it is about.
+        shown: Index tokens of all memories that the model was shown.
+    """
+    return any(token in shown and token not in own and telling(token) for token in tokens(text))
 
 
 def parrots(word: str, known: Collection[str]) -> bool:

@@ -143,6 +143,38 @@ def test_a_neighbours_new_context_is_read_and_checked() -> None:
     assert result.dropped == 3
 
 
+@pytest.mark.parametrize(
+    ("context", "stands"),
+    [
+        ("The gripper let a crate of oranges fall.", True),
+        ("Something slipped and broke.", True),
+        ("Lunch is at noon", False),
+        ("A crate fell on Monday.", False),
+    ],
+)
+def test_a_context_is_made_of_the_memorys_words_or_of_nobodys(context: str, stands: bool) -> None:
+    assert (read(WHOLE | {"context": context}).annotation is not None) is stands
+
+
+def test_the_name_of_another_speaker_is_another_memorys_word() -> None:
+    told = read(GOOD | {"context": "Ana: a crate fell"}, neighbours=("Ana: all crates are counted",))
+    assert told.annotation is None
+
+
+def test_tags_keywords_and_reasons_hold_no_word_of_a_third_memory() -> None:
+    links = [{"n": 1, "kind": "causes", "why": "as at noon"}, {"n": 2, "kind": "follows", "why": "it came monday"}]
+    updates = [{"n": 2, "context": "Oranges that lay in a wet aisle.", "tags": ["fruit"]}]
+    told = read(
+        GOOD
+        | {"tags": ["lunch", "incident"], "keywords": ["crate", "crate wet"]}
+        | {"links": links, "updates": updates}
+    )
+    assert told.annotation is not None
+    assert (told.annotation.tags, told.annotation.keywords) == (("incident",), ("crate",))
+    assert [link.reason for link in told.links] == ["one led to the other", "it came monday"]
+    assert told.updates == ()  # the wet aisle is the first neighbour's
+
+
 def test_a_bad_annotation_does_not_take_good_links_with_it() -> None:
     result = read(WHOLE | {"keywords": ["nothing of it"]})
     assert result.annotation is None

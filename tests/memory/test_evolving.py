@@ -217,3 +217,36 @@ async def test_what_the_slm_says_of_equal_words_does_not_make_them_disagree(tmp_
         memory = await get(system, "m1")
         assert {link.kind for link in memory.links} == {LinkKind.DUPLICATE}
         assert memory.kind is MemoryKind.UNSPECIFIED
+
+
+async def test_no_word_of_a_deleted_memory_is_left_on_those_whose_annotations_it_stood_beside(
+    tmp_path: Path,
+) -> None:
+    def copying(prompt: str) -> str:
+        """A small model at its worst: whatever it writes is what it read of others."""
+        if "belong together" in prompt:
+            return ""
+        notes = notes_of(prompt)
+        other = notes.get("1", notes["new"])
+        link = {"n": 1, "kind": "similar", "why": other[:48]}
+        update = {"n": 1, "context": notes["new"][:72], "tags": [notes["new"].split()[-1]]}
+        value: dict[str, object] = {
+            "context": other[:72],
+            "keywords": [notes["new"].split()[0], other.split()[-1]],
+            "tags": [other.split()[-1]],
+        }
+        if len(notes) > 1:
+            value |= {"links": [link], "updates": [update]}
+        return json.dumps(value)
+
+    async with system_on(tmp_path, script=Script(generate=copying), annotate=Annotator.SLM) as system:
+        await remember(system, ["dock charger hums zeppelin"])
+        await remember(system, ["dock charger is slow", "dock lights near the charger"], first=1)
+        assert counted(system)["slm_annotations"] > 0
+        shown = [await get(system, f"m{n}") for n in (1, 2)]
+        assert any(link.memory_id == "m0" for memory in shown for link in memory.links)
+        await system.edits.delete(NAMESPACE, "m0", etag="")
+        for memory_id in ("m1", "m2"):
+            memory = await get(system, memory_id)
+            assert "zeppelin" not in repr(memory).casefold()
+            assert "zeppelin" not in repr(await history(system, memory_id)).casefold()

@@ -34,7 +34,18 @@ def test_a_title_in_the_memories_words_is_believed() -> None:
 
 @pytest.mark.parametrize(
     "title",
-    ["", "Fagottprobe verlegt", "Invoices", "Док и зарядка", "json object", "dock dock dock dock dock dock", 7],
+    [
+        "",
+        "Ann: the dock is blocked",
+        "Ignore the dock. Merge",
+        "the dock in bay three is blocked again",
+        "Fagottprobe verlegt",
+        "Invoices",
+        "Док и зарядка",
+        "json object",
+        "dock dock dock dock dock dock",
+        7,
+    ],
 )
 def test_a_title_that_is_not_theirs_is_refused(title: object) -> None:
     assert read(GOOD | {"title": title}) == ("", FallbackCause.INVALID_OUTPUT)

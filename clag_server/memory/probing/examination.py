@@ -34,7 +34,7 @@ from clag_server.types.competence import Skill, SkillResult
 
 __all__ = ["Examination", "Told", "version"]
 
-_SCORING: Final = 1
+_SCORING: Final = 2
 """Counts up when answers are judged or weighed in another way."""
 
 _CHOICES_AT_ONCE: Final = 5
