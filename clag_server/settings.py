@@ -8,11 +8,10 @@ value came from. How the layers are read and merged is in `settings_sources`.
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
@@ -20,6 +19,7 @@ from clag_server.memory.config import IngestConfig, OrganizeConfig, RetrieveConf
 from clag_server.memory.feed_config import ExportConfig, WatchConfig
 from clag_server.models.config import Backend, ModelsConfig
 from clag_server.models.remote_config import parse_address
+from clag_server.settings_ranges import check_ranges
 from clag_server.settings_sources import (
     DEFAULT_ORIGIN,
     SettingsError,
@@ -265,18 +265,6 @@ class LogSettings(_Section):
     format: LogFormat = LogFormat.AUTO
 
 
-_MOST: Final = (
-    ("_cosine", 1.0),
-    (".share", 1.0),
-    (".dense_weight", 1.0),
-    (".gap", 1.0),
-    ("_contradictions", 1.0),
-    ("_days", 36_525.0),
-    ("_s", 36_525.0 * 86_400.0),
-)
-"""Largest value of settings by the end of their names: cosines, shares, days, seconds (a hundred years)."""
-
-
 class Settings(_Section):
     """All settings; made by `load`."""
 
@@ -300,32 +288,7 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _ranges(self) -> Self:
-        bounds = (("candidates", 1, 15), ("vote_batch", 1, 256), ("cold_clusters", 1, 64), ("slm_neighbours", 0, 8))
-        for key, least, most in (*bounds, ("max_links", 0, 32), ("evolve_batch", 0, 4096)):
-            number = getattr(self.organize, key)
-            if not least <= number <= most:
-                raise ValueError(f"organize.{key} is {number}; it must be {least} to {most}")
-        for name in ("ingest", "organize", "retrieve"):
-            for key, value in flatten(self.model_dump(include={name})).items():
-                if isinstance(value, bool) or not isinstance(value, (int, float)):
-                    continue
-                if not math.isfinite(value):
-                    raise ValueError(f"{key} is {value}; it must be a finite number")
-                if value < 0:
-                    raise ValueError(f"{key} is {value}; it must not be negative")
-                limit = next((most for end, most in _MOST if key.endswith(end)), math.inf)
-                if value > limit:
-                    raise ValueError(f"{key} is {value}; it must be 0 to {limit:,}")
-        if self.retrieve.half_life_days == 0:
-            raise ValueError("retrieve.half_life_days is 0; it must be more")
-        for pause in ("reorganize_check_s", "archive_check_s"):
-            if getattr(self.organize, pause) <= 0:
-                raise ValueError(f"organize.{pause} must be above 0: it is how long to wait before the next look")
-        if self.ingest.window_items < self.ingest.max_batch_items:
-            raise ValueError(
-                f"ingest.window_items ({self.ingest.window_items}) must be at least ingest.max_batch_items "
-                f"({self.ingest.max_batch_items}), or a full frame could never be sent"
-            )
+        check_ranges(self.ingest, self.organize, self.retrieve)
         return self
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 from clag.v1 import admin_service_pb2 as pb
-from clag_client import AsyncClient
+from clag.v1 import types_pb2
+from clag_client import AsyncClient, ClagError
 from rich.table import Table
 
 from clag_server.cli.calls import call, responses
@@ -110,6 +111,24 @@ def running_table(operations: Sequence[pb.Operation]) -> Table:
     return shown
 
 
+async def begun_or_running(
+    client: AsyncClient, begin: Awaitable[pb.Operation], *, timeout_s: float
+) -> pb.Operation:
+    """Return the operation that `begin` begins, or the one like it that runs already, which is noted.
+
+    Raises ClagError for every other refusal.
+    """
+    try:
+        return await begin
+    except ClagError as error:
+        if error.reason != types_pb2.ERROR_REASON_OPERATION_RUNNING:
+            raise
+        wanted = pb.GetOperationRequest(operation_id=error.metadata["operation_id"])
+        running = (await call(client, client.admin.GetOperation, wanted, timeout_s)).operation
+        note(f"operation {running.operation_id} runs already")
+        return running
+
+
 async def follow(client: AsyncClient, begun: pb.Operation, *, quiet: bool) -> pb.Operation:
     """Wait for the end of an operation, with a bar on standard error; returns it as it ended.
 
@@ -123,6 +142,21 @@ async def follow(client: AsyncClient, begun: pb.Operation, *, quiet: bool) -> pb
             last = response.operation
             draw(last)
     return last
+
+
+def told(operation: pb.Operation, *, detach: bool, as_json: bool, show: Callable[[pb.Operation], None]) -> ExitCode:
+    """Tell of an operation that was followed to its end, or only begun (`detach`); returns the exit code.
+
+    `show` prints the result of one that succeeded, for people.
+    """
+    if as_json:
+        print_document(to_json(operation))
+    elif detach:
+        name = one_line(operation.operation_id)
+        console().print(f"operation {name} began; see `clag operation {name}`")
+    elif operation.state == pb.OPERATION_STATE_SUCCEEDED:
+        show(operation)
+    return ExitCode.OK if detach else outcome(operation)
 
 
 def outcome(operation: pb.Operation) -> ExitCode:

@@ -10,7 +10,7 @@ from rich.table import Table
 from clag_server.cli.connection import talk
 from clag_server.cli.errors import CliError, ExitCode
 from clag_server.cli.messages import as_json as to_json
-from clag_server.cli.operations import follow, outcome
+from clag_server.cli.operations import follow, told
 from clag_server.cli.options import ConnectionFlags, client_options, json_option
 from clag_server.cli.output import console, print_document, table
 from clag_server.cli.safe import one_line
@@ -61,16 +61,9 @@ def probe_command(*, connection: ConnectionFlags, last: bool, detach: bool, as_j
             raise CliError("the model of this server was not probed yet: run `clag probe`", ExitCode.PARTIAL)
         _show(found, as_json=as_json)
         return ExitCode.OK
-    ended = talk(connection, work)
-    if as_json:
-        print_document(to_json(ended))
-    elif detach:
-        console().print(
-            f"operation {one_line(ended.operation_id)} began; see `clag operation {ended.operation_id}`"
-        )
-    elif ended.state == pb.OPERATION_STATE_SUCCEEDED:
-        _show(ended.probe, as_json=False)
-    return ExitCode.OK if detach else outcome(ended)
+    return told(
+        talk(connection, work), detach=detach, as_json=as_json, show=lambda ended: _show(ended.probe, as_json=False)
+    )
 
 
 def _show(probe: pb.ProbeResult, *, as_json: bool) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 from clag.v1 import admin_service_pb2 as pb
-from clag.v1 import types_pb2
-from clag_client import AsyncClient, ClagError
+from clag_client import AsyncClient
 
 from clag_server.cli.calls import call
 from clag_server.cli.connection import talk
 from clag_server.cli.errors import ExitCode
-from clag_server.cli.messages import as_json as to_json
-from clag_server.cli.operations import follow, outcome
+from clag_server.cli.operations import begun_or_running, follow, told
 from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
-from clag_server.cli.output import console, note, print_document
+from clag_server.cli.output import console
 from clag_server.cli.safe import one_line
 
 __all__ = ["reindex_command"]
@@ -36,24 +34,15 @@ def reindex_command(
 
     async def work(client: AsyncClient) -> pb.Operation:
         request = pb.ReindexRequest(namespace=namespace, embedding_model=embedder)
-        try:
-            begun = (await call(client, client.admin.Reindex, request, connection.timeout_s)).operation
-        except ClagError as error:
-            if error.reason != types_pb2.ERROR_REASON_OPERATION_RUNNING:
-                raise
-            wanted = pb.GetOperationRequest(operation_id=error.metadata["operation_id"])
-            begun = (await call(client, client.admin.GetOperation, wanted, connection.timeout_s)).operation
-            note(f"operation {begun.operation_id} runs already")
+
+        async def begin() -> pb.Operation:
+            return (await call(client, client.admin.Reindex, request, connection.timeout_s)).operation
+
+        begun = await begun_or_running(client, begin(), timeout_s=connection.timeout_s)
         return begun if detach else await follow(client, begun, quiet=as_json)
 
-    ended = talk(connection, work)
-    if as_json:
-        print_document(to_json(ended))
-    elif detach:
-        console().print(
-            f"operation {one_line(ended.operation_id)} began; see `clag operation {ended.operation_id}`"
-        )
-    elif ended.state == pb.OPERATION_STATE_SUCCEEDED:
+    def show(ended: pb.Operation) -> None:
         model = one_line(ended.reindex.embedding_model)
         console().print(f"{ended.reindex.memories:,} memories in the index, embedded by {model}")
-    return ExitCode.OK if detach else outcome(ended)
+
+    return told(talk(connection, work), detach=detach, as_json=as_json, show=show)

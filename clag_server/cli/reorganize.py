@@ -8,15 +8,12 @@ from typing import Final
 import click
 from clag.v1 import admin_service_pb2 as pb
 from clag.v1 import types_pb2
-from clag_client import AsyncClient, ClagError, RetryPolicy
+from clag_client import AsyncClient, RetryPolicy
 
-from clag_server.cli.calls import call
 from clag_server.cli.connection import talk
 from clag_server.cli.errors import ExitCode
-from clag_server.cli.messages import as_json as to_json
-from clag_server.cli.operations import follow, outcome
+from clag_server.cli.operations import begun_or_running, follow, told
 from clag_server.cli.options import ConnectionFlags, client_options, json_option
-from clag_server.cli.output import console, note, print_document
 from clag_server.cli.safe import one_line, shorten
 from clag_server.cli.words import enum_word
 
@@ -69,33 +66,21 @@ def reorganize_command(
 
     async def work(client: AsyncClient) -> pb.Operation:
         before.update({one.cluster_id: one async for one in client.list_clusters(namespace, include_archived=True)})
-        try:
-            begun = await client.reorganize(
-                namespace,
-                dry_run=dry_run,
-                target_clusters=target,
-                cluster_ids=clusters,
-                timeout_s=connection.timeout_s,
-            )
-        except ClagError as error:
-            if error.reason != types_pb2.ERROR_REASON_OPERATION_RUNNING:
-                raise
-            wanted = pb.GetOperationRequest(operation_id=error.metadata["operation_id"])
-            begun = (await call(client, client.admin.GetOperation, wanted, connection.timeout_s)).operation
-            note(f"operation {begun.operation_id} runs already")
+        begin = client.reorganize(
+            namespace,
+            dry_run=dry_run,
+            target_clusters=target,
+            cluster_ids=clusters,
+            timeout_s=connection.timeout_s,
+        )
+        begun = await begun_or_running(client, begin, timeout_s=connection.timeout_s)
         return begun if detach else await follow(client, begun, quiet=as_json)
 
-    ended = talk(connection, work, retry=_AT_ONCE)
-    if as_json:
-        print_document(to_json(ended))
-    elif detach:
-        console().print(
-            f"operation {one_line(ended.operation_id)} began; see `clag operation {ended.operation_id}`"
-        )
-    elif ended.state == pb.OPERATION_STATE_SUCCEEDED:
+    def show(ended: pb.Operation) -> None:
         for line in _diff(ended.reorganize, before):
             click.echo(line)
-    return ExitCode.OK if detach else outcome(ended)
+
+    return told(talk(connection, work, retry=_AT_ONCE), detach=detach, as_json=as_json, show=show)
 
 
 def _diff(result: pb.ReorganizeResult, before: Mapping[str, types_pb2.Cluster]) -> Iterator[str]:

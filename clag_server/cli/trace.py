@@ -40,12 +40,16 @@ def print_trace(out: Console, answer: pb.GetContextResponse, *, nothing: str) ->
         out.print(_hits(answer.memories))
     else:
         out.print(nothing)
+    told: set[frozenset[str]] = set()
     for hit in answer.memories.hits:
         for conflict in hit.conflicts:
+            pair = frozenset((hit.memory.memory_id, conflict.memory_id))
+            if pair in told:
+                continue  # the other one is a hit too
+            told.add(pair)
             other = f"{one_line(hit.memory.memory_id)} and {one_line(conflict.memory_id)} cannot both hold"
-            out.print(
-                f"{other}: {one_line(conflict.reason)} {one_line(conflict.clarifying_question)}", style="yellow"
-            )
+            reason = one_line(conflict.reason).rstrip(".")
+            out.print(f"{other}: {reason}. {one_line(conflict.clarifying_question)}".rstrip(), style="yellow")
     if answer.HasField("context"):
         context = answer.context
         cut = f", {context.left_out} memories left out" if context.left_out else ""

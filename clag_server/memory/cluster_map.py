@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from clag_server.memory.centroids import CentroidTable, unit
-from clag_server.types.cluster import Cluster, ClusterState, Episode
+from clag_server.types.cluster import Cluster, ClusterField, ClusterState, Episode
 from clag_server.types.memory import Matrix, Vector
 
 
@@ -80,22 +80,7 @@ class ClusterMap:
 
     def new_cluster(self, now_ns: int) -> Cluster:
         """Found an empty cluster."""
-        cluster = Cluster(
-            cluster=self._next_cluster,
-            title="",
-            summary="",
-            tags=(),
-            representatives=(),
-            vector_sum=np.zeros(self.dim, dtype=np.float32),
-            closed_episodes=0,
-            memory_count=0,
-            state=ClusterState.ACTIVE,
-            pinned=False,
-            profile_stale=True,
-            profile_count=0,
-            create_time_ns=now_ns,
-            update_time_ns=now_ns,
-        )
+        cluster = new_cluster(self._next_cluster, "", self.dim, now_ns)
         self.put_cluster(cluster)
         return cluster
 
@@ -278,3 +263,24 @@ def _mark(numbers: set[int], number: int, is_in: bool) -> None:
         numbers.add(number)
     else:
         numbers.discard(number)
+
+
+def new_cluster(number: int, title: str, dim: int, now_ns: int) -> Cluster:
+    """Return a cluster without members; a title is a client's."""
+    return Cluster(
+        cluster=number,
+        title=title,
+        summary="",
+        tags=(),
+        representatives=(),
+        vector_sum=np.zeros(dim, dtype=np.float32),
+        closed_episodes=0,
+        memory_count=0,
+        state=ClusterState.ACTIVE,
+        pinned=False,
+        profile_stale=True,
+        profile_count=0,
+        create_time_ns=now_ns,
+        update_time_ns=now_ns,
+        client_fields=frozenset({ClusterField.TITLE}) if title else frozenset(),
+    )

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from clag_server.memory.centroids import unit
-from clag_server.memory.cluster_map import ClusterMap
+from clag_server.memory.cluster_map import ClusterMap, new_cluster
 from clag_server.memory.index_text import lexical_text
 from clag_server.types.change import HistoryCause
 from clag_server.types.cluster import (
     Cluster,
-    ClusterField,
     ClusterNote,
     ClusterState,
     Episode,
@@ -180,27 +179,6 @@ class EditDraft:
         return RoutingDecision(
             decided_by=self.by, candidates=(), vote=None, reason=reason, provisional=False, time_ns=self.now_ns
         )
-
-
-def new_cluster(number: int, title: str, dim: int, now_ns: int) -> Cluster:
-    """Return a cluster without members; a title is a client's."""
-    return Cluster(
-        cluster=number,
-        title=title,
-        summary="",
-        tags=(),
-        representatives=(),
-        vector_sum=np.zeros(dim, dtype=np.float32),
-        closed_episodes=0,
-        memory_count=0,
-        state=ClusterState.ACTIVE,
-        pinned=False,
-        profile_stale=True,
-        profile_count=0,
-        create_time_ns=now_ns,
-        update_time_ns=now_ns,
-        client_fields=frozenset({ClusterField.TITLE}) if title else frozenset(),
-    )
 
 
 def closed_centroids(cluster_map: ClusterMap, number: int) -> tuple[list[int], Matrix]:

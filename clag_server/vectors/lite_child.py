@@ -53,6 +53,9 @@ def main() -> None:
         options=[
             ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+            # The client asks every ten seconds whether the connection lives; to gRPC's servers that is abuse.
+            ("grpc.http2.max_ping_strikes", 0),
+            ("grpc.keepalive_permit_without_calls", 1),
         ],
     )
     milvus_pb2_grpc.add_MilvusServiceServicer_to_server(MilvusServicer(store), server)

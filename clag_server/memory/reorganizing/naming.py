@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clag_server.memory.centroids import unit
-from clag_server.memory.edit_draft import new_cluster
+from clag_server.memory.cluster_map import new_cluster
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.profiles import Sample, profile
 from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home
