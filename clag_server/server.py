@@ -137,7 +137,10 @@ class _Server:
             ingest=settings.ingest,
             unary_deadline_s=settings.server.unary_deadline_s,
             start_time_ns=time.time_ns(),
-            capabilities=("milvus-server",) if settings.index.uri else ("milvus-lite",),
+            capabilities=(
+                "milvus-server" if settings.index.uri else "milvus-lite",
+                f"slm-trust-{settings.organize.trust}",
+            ),
             embedder=self._embedder_facts,
             slm=self._slm_facts,
             probe=lambda: self._system.competence.report,

@@ -78,37 +78,37 @@ def retrieve_command(
         explain=True,
     )
 
-    async def work(client: AsyncClient) -> tuple[pb.GetContextResponse, int]:
+    async def work(client: AsyncClient) -> tuple[pb.GetContextResponse, str]:
         answer = pb.GetContextResponse()
         async with client.retrieve(namespace, question, **options) as stages:
             async for stage in stages:
                 _add(answer, stage)
-        return answer, 0 if answer.memories.hits else await _waiting(client, namespace)
+        return answer, "" if answer.memories.hits else await _why(client, namespace)
 
-    answer, waiting = talk(connection, work)
-    nothing = _nothing(waiting)
+    answer, why = talk(connection, work)
+    nothing = f"No memory was found{why}."
     if as_json:
         print_document(to_json(answer))
-        if waiting:
+        if why:
             note(nothing)
     else:
         print_trace(console(), answer, nothing=nothing)
 
 
-def _nothing(waiting: int) -> str:
-    if not waiting:
-        return "No memory was found."
-    who = "1 memory waits" if waiting == 1 else f"{waiting:,} memories wait"
-    return f"No memory was found; {who} to be embedded, ask again in a moment."
-
-
-async def _waiting(client: AsyncClient, namespace: str) -> int:
-    """Count the memories that are stored and that no question finds yet; 0 where that cannot be told."""
+async def _why(client: AsyncClient, namespace: str) -> str:
+    """Say what a question does not look at, as the end of a sentence; "" for nothing, or where nobody tells."""
     try:
         stats = await client.stats(namespace)
     except ClagError:  # the answer stands without its explanation
-        return 0
-    return sum(one.pending for one in stats.backlog if one.stage == admin_pb.STAGE_EMBED)
+        return ""
+    waiting = sum(one.pending for one in stats.backlog if one.stage == admin_pb.STAGE_EMBED)
+    if waiting:
+        who = "1 memory waits" if waiting == 1 else f"{waiting:,} memories wait"
+        return f"; {who} to be embedded, ask again in a moment"
+    if stats.archived_clusters:
+        who = "1 cluster is" if stats.archived_clusters == 1 else f"{stats.archived_clusters:,} clusters are"
+        return f"; {who} archived (`clag clusters --archived`)"
+    return ""
 
 
 def _add(answer: pb.GetContextResponse, stage: pb.RetrieveResponse) -> None:

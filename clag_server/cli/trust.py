@@ -23,6 +23,9 @@ def probe_line(info: pb.GetServerInfoResponse) -> str:
     """Say the same of a server's model, and since when; "" where there is no model."""
     if info.slm.state == pb.MODEL_STATE_DISABLED:
         return ""
+    for policy in ("full", "none"):
+        if f"slm-trust-{policy}" in info.capabilities:
+            return f"not asked for: organize.trust is {policy}"
     if not info.HasField("probe"):
         return "not yet"
     return f"{trusted_with(info.probe)} (since {moment(info.probe.time)} UTC)"

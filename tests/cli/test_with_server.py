@@ -184,6 +184,14 @@ def test_a_question_that_comes_before_the_embedding_hears_that_memories_wait(
     assert for_programs.err.splitlines() == [told]
 
 
+def test_a_question_that_finds_nothing_hears_of_archived_clusters(cli: Cli, stubs: Stubs) -> None:
+    assert cli("ingest", "-", "--ack", "organized", stdin=jsonl({"text": "The dock is in B3."})).code == 0
+    (cluster,) = cli("clusters", "--json").lines()
+    assert cli("clusters", "archive", cluster["cluster_id"]).code == 0
+    done = cli("retrieve", "violin sonata")
+    assert "No memory was found; 1 cluster is archived (`clag clusters --archived`)." in done.out.splitlines()
+
+
 def test_a_retrieval_shows_clusters_memories_context_and_search_space(stored: Cli) -> None:
     done = stored("retrieve", "Where is the dock?", "--context-tokens", "100")
     assert done.code == 0
