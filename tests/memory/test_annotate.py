@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clag_server.memory.annotate import Annotation, annotate_by_terms
-from clag_server.memory.terms import characteristic
+from clag_server.memory.terms import characteristic, term_candidates, written
 from clag_server.types.memory import AnnotationSource
 from tests.memory.builders import memory
 
@@ -33,3 +35,23 @@ def test_a_cluster_is_named_by_what_it_says_more_often_than_the_rest() -> None:
 def test_words_that_everyone_says_do_not_name_a_cluster() -> None:
     counts = {"battery": 5, "robot": 30}
     assert characteristic(counts, 30, {"battery": 6, "robot": 300}, 300, limit=1) == ["battery"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Der Drucker ist kaputt und eine Taste fehlt", ("Drucker", "kaputt", "Taste", "fehlt")),
+        ("Les vélos sont dans le garage", ("vélos", "garage")),
+        ("المصعد معطل إلى الغد", ("المصعد", "معطل", "الغد")),
+        ("東京都庁の会議室でエスカレーターを直した", ("東京都庁", "会議室", "エスカレーター")),
+        ("충전기 불이 켜졌다", ("충전기", "불이", "켜졌다")),
+        ("My son met a man at the door of the van", ("son", "met", "man", "door", "van")),
+    ],
+)
+def test_keywords_are_whole_words_of_weight_in_any_language(text: str, shown: tuple[str, ...]) -> None:
+    assert written(list(term_candidates(text)), [text], limit=9) == shown
+
+
+def test_a_run_of_han_characters_that_is_a_sentence_is_left_in_pairs() -> None:
+    text = "机器人在仓库搬运箱子的时候停了下来"
+    assert text not in written(list(term_candidates(text)), [text], limit=99)
