@@ -41,8 +41,8 @@ _FOREIGN_FILLERS = frozenset(
     أو الذي التي بعد بين تحت ثم حتى حين دون ذلك على عليه عن عند فوق في فيه قبل قد كان كانت كل كما لا لم لن له
     لها ليس ما مع من منذ منه نحن هذا هذه هل هم هنا هو هي""".split()
 )
-"""Function words of German, French, Spanish, Italian, Portuguese, Dutch, Russian and Arabic; they stay searchable, like
-`_FILLERS`. Those that are words of weight in English (war, son, door) are left out."""
+"""Function words of German, French, Spanish, Italian, Portuguese, Dutch, Russian and Arabic; they stay searchable,
+like `_FILLERS`. Those that are words of weight in English (war, son, door) are left out."""
 
 _HANGUL_WORD = re.compile(r"[\uac00-\ud7af]{2,}")
 _HAN_OR_KATAKANA_WORD = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]{2,5}|[\u30a0-\u30ff]{2,16}")
