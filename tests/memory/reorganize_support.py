@@ -14,6 +14,7 @@ from clag_server.memory.system import MemorySystem
 from clag_server.types.competence import TrustPolicy
 from clag_server.types.ingest import AckLevel
 from clag_server.types.operation import Operation
+from clag_server.types.routing import Strategy
 from tests.memory.builders import new
 from tests.memory.system import NAMESPACE, ended
 
@@ -124,4 +125,5 @@ def shown_memories(prompt: str) -> dict[str, list[int]]:
     return found
 
 
-TRUSTED: dict[str, Any] = {"trust": TrustPolicy.FULL, **SETTINGS}
+TRUSTED: dict[str, Any] = {"trust": TrustPolicy.FULL, "strategy": Strategy.COSINE, **SETTINGS}
+"""The SLM is trusted with plans. Where the topics go at first is not its to say: these tests are about what comes after."""
