@@ -126,4 +126,4 @@ def shown_memories(prompt: str) -> dict[str, list[int]]:
 
 
 TRUSTED: dict[str, Any] = {"trust": TrustPolicy.FULL, "strategy": Strategy.COSINE, **SETTINGS}
-"""The SLM is trusted with plans, but has no say in where the topics go at first: these tests are about what follows."""
+"""The SLM is trusted with plans, but has no say in where the topics go at first."""
