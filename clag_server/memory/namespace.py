@@ -16,6 +16,7 @@ from clag_server.memory.finished import finished
 from clag_server.memory.placing import Placer
 from clag_server.memory.profiles import blank
 from clag_server.memory.routing_strategies import strategy_of
+from clag_server.memory.time_left import StepDurations
 from clag_server.types.cluster import PlacementPlan
 from clag_server.types.competence import Skill
 from clag_server.types.errors import EmbedderMismatch, Overloaded
@@ -51,6 +52,8 @@ class NamespaceState:
         self.has_slm = True
         """Whether a language model is configured."""
         self.counters = Counters()
+        self.durations = StepDurations()
+        """What the steps of questions take here."""
         self.lock = asyncio.Lock()
         """Held while placements are computed and committed, and while single memories are deleted."""
         self.map = ClusterMap(namespace.embedder.dim, (), ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,13 +26,16 @@ from clag_server.memory.lexical import tokens
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.ranking import rank
 from clag_server.memory.selecting import EpisodeScores, explain_clusters, pick_episodes, score_episodes
+from clag_server.memory.time_left import OutOfTime, Step, TimeLeft
 from clag_server.models.api import Embedder, ModelError, ModelUnavailableError, Priority, TokenCounter
 from clag_server.types.errors import FieldViolation, InvalidField
 from clag_server.types.memory import Vector
 from clag_server.types.retrieval import (
+    AssembledContext,
     ClusterSelection,
     Degradation,
     DegradationKind,
+    MemoryHit,
     MemoryHits,
     RetrieveDone,
     RetrieveMode,
@@ -62,6 +65,7 @@ class Tools:
     cache: EpisodeCache
     config: RetrieveConfig
     by_words: str = ""
+    clock: Callable[[], float] = time.monotonic
 
 
 class Retrieval:
@@ -78,6 +82,13 @@ class Retrieval:
         self._allowed: MatchingKeys | None = None
         self._hidden: set[int] = set()
         self._near: NearClusters | None = None
+        self._time = TimeLeft(
+            None if query.deadline_s is None else query.deadline_s - waited_s,
+            state.durations,
+            context=query.context_tokens > 0,
+            clock=tools.clock,
+        )
+        """Steps that an answer can do without ask it before they begin; see `TimeLeft.spend`."""
         self.returned: tuple[int, ...] = ()
         """Keys of the hits, once they were yielded."""
 
@@ -133,23 +144,18 @@ class Retrieval:
         selected = time.perf_counter()
 
         inside = await self._tools.cache.members(state.ns, state.map, [int(e) for e in scored.episodes[picked]])
-        net = await self._net(await searching, hits, inside.keys, everywhere=not two_stage)
-        members = self._permit(concatenate([part for part in (inside, net) if len(part.keys)]))
-        words = np.array([self._lexical.get(int(key), 0.0) for key in members.keys], dtype=np.float64)
-        ranked = rank(members, vector, words, self._config, use_episodes=two_stage)
-        found = await hydrate(ranked, state, query, self._config, inside={int(k) for k in inside.keys})
+        net = await self._net_in_time(searching, hits, inside.keys, everywhere=not two_stage)
+        with self._time.timed(Step.RANK):
+            members = self._permit(concatenate([part for part in (inside, net) if len(part.keys)]))
+            words = np.array([self._lexical.get(int(key), 0.0) for key in members.keys], dtype=np.float64)
+            ranked = rank(members, vector, words, self._config, use_episodes=two_stage)
+            found = await hydrate(ranked, state, query, self._config, inside={int(k) for k in inside.keys})
         self.returned = tuple(hit.memory.key for hit in found)
         yield MemoryHits(found)
         ranked_at = time.perf_counter()
 
-        if query.context_tokens > 0:
-            yield await asyncio.to_thread(
-                assemble,
-                found,
-                budget=query.context_tokens,
-                form=query.context_format,
-                counter=self._tools.counter,
-            )
+        if query.context_tokens > 0 and (context := await self._context(found)) is not None:
+            yield context
         space = replace(space, added_by_net=len(net.keys), ranked=len(members.keys))
         yield RetrieveDone(
             wait_s=self._waited_s,
@@ -178,8 +184,13 @@ class Retrieval:
                     )
                 )
             return unit(query.vector)
+        # Without a word to look up there is nothing to fall back on: then the embedding may take all the time.
+        allowed_s = self._time.allowance_s(Step.EMBED) if tokens(query.text) else None
         try:
-            rows = await self._tools.embedder.embed([query.text], priority=Priority.INTERACTIVE)
+            with self._time.timed(Step.EMBED):
+                rows = await self._tools.embedder.embed(
+                    [query.text], priority=Priority.INTERACTIVE, deadline_s=allowed_s
+                )
             vector: Vector = rows[0]
         except ModelError as error:
             if not tokens(query.text):
@@ -271,6 +282,39 @@ class Retrieval:
             keys += self._allowed.keys[:_MOST_PERMITTED].tolist() if few else []
         known = set(inside.tolist())
         return await state.catalog.members_of(state.ns, [k for k in dict.fromkeys(keys) if k not in known])
+
+    async def _net_in_time(
+        self,
+        searching: asyncio.Task[VectorHits | None],
+        hits: LexicalHits,
+        inside: NDArray[np.int64],
+        *,
+        everywhere: bool,
+    ) -> EpisodeMembers:
+        """Return the net's members; where time is short none, or of all memories those with the words."""
+
+        async def net() -> EpisodeMembers:
+            return await self._net(await searching, hits, inside, everywhere=everywhere)
+
+        try:
+            return await self._time.spend(Step.NET, net)
+        except OutOfTime as short:
+            self._degraded.append(Degradation(DegradationKind.NET_SKIPPED, str(short)))
+        return await self._net(None, hits, inside, everywhere=True) if everywhere else concatenate([])
+
+    async def _context(self, found: Sequence[MemoryHit]) -> AssembledContext | None:
+        """Assemble the context; None where time is short."""
+        query = self._query
+        budget, form, counter = query.context_tokens, query.context_format, self._tools.counter
+
+        async def assembled() -> AssembledContext:
+            return await asyncio.to_thread(assemble, found, budget=budget, form=form, counter=counter)
+
+        try:
+            return await self._time.spend(Step.CONTEXT, assembled)
+        except OutOfTime as short:
+            self._degraded.append(Degradation(DegradationKind.CONTEXT_SKIPPED, str(short)))
+            return None
 
     def _permitted(self, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
         if self._allowed is None:

@@ -61,6 +61,7 @@ class RetrieveQuery:
     """One question. Zero means the server's default for every count; `fresh_revision` 0 asks for no wait.
 
     `context_tokens` 0 asks for no context. `text` may be empty when a vector is given and the other way round.
+    `deadline_s` is how many seconds are left for it when it is handed over; None waits as long as it takes.
     """
 
     namespace: str
@@ -81,6 +82,7 @@ class RetrieveQuery:
     include_embeddings: bool = False
     explain: bool = False
     fresh_revision: int = 0
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
