@@ -187,6 +187,11 @@ class RetrieveConfig:
         cache_vectors: Vectors of recently used episodes kept in memory (memories).
         archived_cosine: An archived cluster takes part in a question that is at least this near to its centroid,
             seen from what all episodes have in common, and not nearer to an active one. 1: never.
+        choice_clusters: Clusters with the best episodes that the SLM is shown when it chooses for a question.
+        choice_bonus: What the SLM's choice adds to the scores (0 to 1) of the chosen cluster's episodes,
+        choice_rank_bonus: and to those (0 to about 1.6) of its memories. Higher gains more from a model that is
+            right and loses more to one that is not.
+        choice_wait_s: Longest wait for the SLM's choice, in seconds; the question is answered without it then.
     """
 
     dense_weight: float = 0.5
@@ -213,3 +218,7 @@ class RetrieveConfig:
     max_wait_s: float = 10.0
     cache_vectors: int = 50_000
     archived_cosine: float = 0.5
+    choice_clusters: int = 5
+    choice_bonus: float = 0.3
+    choice_rank_bonus: float = 0.2
+    choice_wait_s: float = 2.0

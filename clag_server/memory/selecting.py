@@ -2,16 +2,18 @@
 
 An episode's score is half its centroid's cosine with the query, half its best member's BM25, both min-max scaled.
 A cluster is selected when one of its episodes is picked, and scores as its best episode: evidence chooses clusters,
-profiles only explain them (the paper chooses by profile; that loses a third of the evidence).
+profiles only explain them (the paper chooses by profile; that loses a third of the evidence). Where the SLM chose
+among the best clusters (`choosing`), the episodes of its choice are favoured by a bonus; no other is left out for it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clag_server.memory.cluster_choice import ClusterChoice
 from clag_server.memory.cluster_map import ClusterMap
 from clag_server.memory.config import RetrieveConfig
 from clag_server.types.retrieval import ClusterCandidate
@@ -32,7 +34,10 @@ def min_max(values: NDArray[np.float64], *, floor: float | None = None) -> NDArr
 
 @dataclass(frozen=True, slots=True)
 class EpisodeScores:
-    """Episodes that may be picked, aligned: numbers, clusters, sizes (memories), cosines, best BM25, scores."""
+    """Episodes that may be picked, aligned: numbers, clusters, sizes (memories), cosines, best BM25, scores.
+
+    `bonus` is what the SLM's choice adds to each score.
+    """
 
     episodes: NDArray[np.int64]
     clusters: NDArray[np.int64]
@@ -40,6 +45,12 @@ class EpisodeScores:
     cosines: NDArray[np.float64]
     lexical: NDArray[np.float64]
     scores: NDArray[np.float64]
+    bonus: NDArray[np.float64]
+
+    @property
+    def standing(self) -> NDArray[np.float64]:
+        """What episodes are picked by: their scores with the bonus."""
+        return self.scores + self.bonus
 
 
 def score_episodes(
@@ -58,7 +69,24 @@ def score_episodes(
     """
     weight = dense_weight if lexical.any() else 1.0
     scores = weight * min_max(cosines, floor=floor) + (1 - weight) * min_max(lexical)
-    return EpisodeScores(episodes, clusters, sizes, cosines, lexical, scores)
+    return EpisodeScores(episodes, clusters, sizes, cosines, lexical, scores, np.zeros_like(scores))
+
+
+def favour(scored: EpisodeScores, choice: ClusterChoice, config: RetrieveConfig) -> EpisodeScores:
+    """Return the scores with a bonus for the episodes of the cluster that the SLM chose."""
+    if choice.chosen is None:
+        return scored
+    return replace(scored, bonus=np.where(scored.clusters == choice.chosen, config.choice_bonus, 0.0))
+
+
+def best_clusters(scored: EpisodeScores, limit: int) -> list[tuple[int, float]]:
+    """Return up to `limit` clusters with the scores of their best episodes, best first (ties by number)."""
+    best: dict[int, float] = {}
+    for row in np.lexsort((scored.clusters, -scored.scores)):
+        best.setdefault(int(scored.clusters[row]), float(scored.scores[row]))
+        if len(best) == limit:
+            break
+    return list(best.items())
 
 
 def pick_episodes(
@@ -72,14 +100,15 @@ def pick_episodes(
         total: Memories in the namespace (or that match the filter): `share` is a share of these.
         max_clusters: Distinct clusters at most; 0 for no bound. Episodes of further clusters are passed over.
     """
-    order = np.lexsort((scored.episodes, -scored.scores))
+    standing = scored.standing
+    order = np.lexsort((scored.episodes, -standing))
     picked: list[int] = []
     clusters: set[int] = set()
     count = 0
     for row in order:
         size, cluster = int(scored.sizes[row]), int(scored.clusters[row])
         enough = len(picked) >= config.min_episodes and count >= config.min_memories
-        far = scored.scores[row] < scored.scores[order[0]] - config.gap
+        far = standing[row] < standing[order[0]] - config.gap
         if enough and (far or count + size > config.share * total):
             break
         if picked and (len(picked) >= config.max_episodes or count + size > config.max_candidates):
@@ -93,26 +122,34 @@ def pick_episodes(
 
 
 def explain_clusters(
-    scored: EpisodeScores, picked: NDArray[np.int64], cluster_map: ClusterMap, config: RetrieveConfig, *, limit: int
+    scored: EpisodeScores,
+    picked: NDArray[np.int64],
+    cluster_map: ClusterMap,
+    config: RetrieveConfig,
+    *,
+    limit: int,
+    choice: ClusterChoice | None = None,
 ) -> list[ClusterCandidate]:
     """Return every cluster that was weighed, best first: all selected ones, and of the pruned ones the best.
 
-    `limit` bounds the list unless more are selected.
+    `limit` bounds the list unless more are selected. `choice` is the SLM's part in it.
     """
     if len(scored.episodes) == 0:
         return []
+    choice = choice or ClusterChoice()
+    standing = scored.standing
     chosen = np.zeros(len(scored.episodes), dtype=np.int64)
     chosen[picked] = 1
     # The best episode of each cluster comes first when sorted by cluster, then score.
-    order = np.lexsort((scored.episodes, -scored.scores, scored.clusters))
+    order = np.lexsort((scored.episodes, -standing, scored.clusters))
     numbers, firsts, inverse = np.unique(scored.clusters[order], return_index=True, return_inverse=True)
     tops = order[firsts]
     episodes = np.bincount(inverse)
     episodes_picked = np.bincount(inverse, weights=chosen[order]).astype(np.int64)
     memories_picked = np.bincount(inverse, weights=(chosen * scored.sizes)[order]).astype(np.int64)
-    best_first = np.lexsort((numbers, -scored.scores[tops], episodes_picked == 0))
+    best_first = np.lexsort((numbers, -standing[tops], episodes_picked == 0))
     shown = best_first[: max(limit, int((episodes_picked > 0).sum()))]
-    best = float(scored.scores.max())
+    best = float(standing.max())
     return [
         ClusterCandidate(
             cluster=int(numbers[i]),
@@ -125,6 +162,7 @@ def explain_clusters(
             episodes_picked=int(episodes_picked[i]),
             cosine=float(scored.cosines[tops[i]]),
             reason=_reason(scored, int(tops[i]), int(episodes_picked[i]), int(episodes[i]), best, config),
+            slm_vote=choice.vote(int(numbers[i])),
         )
         for i in shown
         if int(numbers[i]) in cluster_map.clusters
@@ -134,9 +172,11 @@ def explain_clusters(
 def _reason(scored: EpisodeScores, top: int, taken: int, episodes: int, best: float, config: RetrieveConfig) -> str:
     words = "words match" if scored.lexical[top] > 0 else "no word matches"
     evidence = f"best episode {scored.scores[top]:.2f} (cosine {scored.cosines[top]:.2f}, {words})"
+    if scored.bonus[top]:
+        evidence = f"chosen by the SLM, +{scored.bonus[top]:.2f}; {evidence}"
     if taken:
         return f"{evidence}; {taken} of {episodes} episodes picked"
-    behind = best - float(scored.scores[top])
+    behind = best - float(scored.standing[top])
     if behind > config.gap:
         return f"pruned: {evidence}, {behind:.2f} behind the best"
     return f"pruned: {evidence}, the search space was full"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from clag_server.types.filters import Filter
-from clag_server.types.memory import Memory, Vector
+from clag_server.types.memory import FallbackCause, Memory, Vector
 
 
 class RetrieveMode(enum.IntEnum):
@@ -104,7 +104,8 @@ class SearchSpace:
 class ClusterCandidate:
     """A cluster that was weighed: its best episode's score (higher is better), and whether it was selected.
 
-    `episodes_picked` of `episodes` were picked, holding `memories_picked` of its `memory_count` memories.
+    `episodes_picked` of `episodes` were picked, holding `memories_picked` of its `memory_count` memories. `slm_vote`
+    is the SLM's, as a z-score over those it was shown; None for others.
     """
 
     cluster: int
@@ -117,15 +118,17 @@ class ClusterCandidate:
     episodes_picked: int
     cosine: float
     reason: str
+    slm_vote: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSelection:
-    """Stage one: candidates best first."""
+    """Stage one: candidates best first; `fallback` says why the SLM had no say in it."""
 
     candidates: Sequence[ClusterCandidate]
     space: SearchSpace
     revision: int
+    fallback: FallbackCause = FallbackCause.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class ScoreParts:
     via: str
     recency: float = 0.0
     access: float = 0.0
+    choice: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,8 @@ class RetrieveDone:
     space: SearchSpace
     revision: int
     degraded: tuple[Degradation, ...] = ()
+    slm_s: float = 0.0
+    """The SLM's part of `select_s`."""
 
 
 RetrieveStage: TypeAlias = ClusterSelection | MemoryHits | AssembledContext | RetrieveDone

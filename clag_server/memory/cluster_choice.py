@@ -1,0 +1,54 @@
+"""The value of the SLM's part in selecting clusters: what was weighed, which cluster was chosen, or why none was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clag_server.types.memory import FallbackCause
+
+__all__ = ["ClusterChoice", "WeighedCluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedCluster:
+    """One cluster that the SLM was shown.
+
+    Attributes:
+        cluster: Its number.
+        score: The score of its best episode, 0 to 1.
+        vote: The SLM's channel score as a z-score over those shown.
+        combined: z(score) + weight x vote: the highest is chosen.
+    """
+
+    cluster: int
+    score: float
+    vote: float
+    combined: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """What the SLM said of a question's best clusters.
+
+    Attributes:
+        weighed: Those that it was shown, best first; empty where it had no say.
+        fallback: Why it had no say.
+        detail: The same in a sentence, where it was to be asked.
+        weight: What its word weighed.
+        seconds: How long it took.
+    """
+
+    weighed: tuple[WeighedCluster, ...] = ()
+    fallback: FallbackCause = FallbackCause.NONE
+    detail: str = ""
+    weight: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def chosen(self) -> int | None:
+        """The cluster that is favoured; None where the SLM had no say."""
+        return self.weighed[0].cluster if self.weighed else None
+
+    def vote(self, cluster: int) -> float | None:
+        """The SLM's vote on a cluster; None for one that it was not shown."""
+        return next((one.vote for one in self.weighed if one.cluster == cluster), None)
