@@ -1,9 +1,9 @@
 """A bad model cannot spoil it: evidence recall with language models that are random, biased, real, or an oracle.
 
-Each model organizes the same conversation on a server of its own; then every question is asked without the SLM.
-What differs is only what the model did to routing and evolution. Recall is measured as users get it, and with at
-most three and at most one cluster to look into (the paper's way): retrieval picks episodes, in which no model has a
-say, so an episode in the wrong cluster costs nothing unless clusters are what is chosen.
+Each model organizes the same conversations on a server of its own, and is then asked to choose among clusters for
+every question, where the server lets it. What differs is only the model: how far it is trusted is what the
+competence probe says, or that of a perfect model (`trust=full`). Recall is measured as users get it, without the
+model's choice (what routing and evolution alone did), and with at most three and at most one cluster to look into.
 """
 
 from __future__ import annotations
@@ -12,39 +12,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from clag.v1 import memory_service_pb2 as pb
+from clag.v1 import admin_service_pb2 as admin_pb
 from clag_client import AsyncClient
 
-from bench.grouping import probe_or_say
 from bench.grouping_data import DATA_DIR, Corpus, corpora
-from bench.grouping_measures import togetherness
 from bench.grouping_report import Report, Result, table
-from bench.grouping_run import organize, routed_by, slm_ready, votes_that_agree
+from bench.grouping_run import probed, slm_ready
 from bench.server import running_server, temporary_root
-from bench.spoil_models import Oracle, double, in_place_of_the_slm
+from bench.spoil_measure import TOP, measured
+from bench.spoil_models import double, in_place_of_the_slm
 
 MODELS: Final = ("random", "first", "last", "oracle", "smollm2-135m-instruct")
 DATA: Final = ("locomo:conv-26", "locomo:conv-30")
 TRUSTS: Final = ("probe", "full")
-TOP: Final = 10
-MOST_CLUSTERS: Final = (0, 3, 1)
-"""Clusters to look into, at most; 0 leaves it to the scores, as users do."""
 BASELINE: Final = "none"
 
 _GOALS: Final = {"probe": 1.0, "full": 5.0}
 """Points of recall that a bad model may cost."""
 _GAIN: Final = 2.0
 """Points of recall that an oracle is to gain."""
+_QUICK_MEMORIES: Final = 200
 _COLUMNS: Final = {
-    "recall": "recall@10",
+    "recall": f"recall@{TOP}",
+    "recall_unasked": "no choice",
     "recall_of_3": "3 clusters",
     "recall_of_1": "1 cluster",
-    "pairs_together": "pairs",
+    "choices": "choices",
     "clusters": "clusters",
     "by_slm": "by SLM",
-    "votes": "votes",
-    "votes_agree": "agree",
-    "weight": "weight",
+    "pairs_together": "pairs",
+    "routing_weight": "w routing",
+    "selection_weight": "w selection",
     "superseded": "superseded",
     "seconds": "seconds",
 }
@@ -61,95 +59,104 @@ async def main(
     trusts: Sequence[str] = TRUSTS,
     report: Path | None = None,
 ) -> None:
-    """Organize each conversation with each model and print what that did to recall."""
+    """Organize each conversation with each model, ask its questions, and print what the model did to recall."""
     wanted = [*models, *([slm] if slm and slm not in models else [])]
     if quick:
         wanted = [name for name in wanted if double(name) is not None]
-    found, absent = corpora(data[:1] if quick else data, data_dir, limit=limit or (200 if quick else 0))
+    found, absent = corpora(
+        data[:1] if quick else data, data_dir, limit=limit or (_QUICK_MEMORIES if quick else 0)
+    )
     for reason in absent:
         print(f"skipped {reason}", flush=True)
+    if not found:
+        return
     kept = Report(report)
-    losses: dict[str, list[float]] = {}
-    for corpus in found:
-        rows = await _compared(kept, corpus, wanted, trusts)
-        print(f"\n{corpus.name}: {len(corpus.items)} memories, {len(corpus.questions)} questions")
-        print(table(rows, _COLUMNS))
-        for name, row in rows.items():
-            losses.setdefault(name, []).append(100 * (float(rows[BASELINE]["recall"]) - float(row["recall"])))
-    for name, points in losses.items():
-        if name != BASELINE:
-            print(_verdict(name, points))
-    if found:
-        shown = ", ".join(f"{name} {-sum(p) / len(p):+.1f}" for name, p in losses.items() if name != BASELINE)
-        print(f"spoil: points of recall@{TOP} against vectors alone: {shown}")
-
-
-async def _compared(
-    kept: Report, corpus: Corpus, models: Sequence[str], trusts: Sequence[str]
-) -> dict[str, Result]:
-    """Results by model and trust; the first is that of no model at all."""
-    cases = [(BASELINE, BASELINE)]
     # The probe's questions are not the conversation's: an oracle of the one knows nothing of the other.
-    cases += [(model, trust) for model in models for trust in trusts if (model, trust) != ("oracle", "probe")]
-    rows: dict[str, Result] = {}
+    cases = [(BASELINE, BASELINE)]
+    cases += [(model, trust) for model in wanted for trust in trusts if (model, trust) != ("oracle", "probe")]
     for model, trust in cases:
+        await _run(kept, found, model, trust)
+    names = [_name(model, trust) for model, trust in cases]
+    for corpus in found:
+        print(f"\n{corpus.name}: {len(corpus.items)} memories, {len(corpus.questions)} questions")
+        print(table({name: kept[_key(corpus, name)] for name in names}, _COLUMNS))
+    print()
+    losses = {name: _loss(kept, found, name) for name in names[1:]}
+    for model, trust in cases[1:]:
+        name = _name(model, trust)
+        print(verdict(model, trust, losses[name], kept[_key(found[0], name)]))
+    shown = ", ".join(f"{name} {-lost:+.1f}" for name, lost in losses.items())
+    print(f"spoil: points of recall@{TOP} against no model, {sum(len(c.questions) for c in found)} questions: {shown}")
 
-        async def measured(model: str = model, trust: str = trust) -> Result:
-            return await measure(corpus, model, trust)
 
-        name = BASELINE if model == BASELINE else f"{model}/{trust}"
-        rows[name] = await kept.run(f"{corpus.name}[{len(corpus.items)}]/{name}", measured)
-    return rows
-
-
-async def measure(corpus: Corpus, model: str, trust: str) -> Result:
-    """Organize a conversation under one model and ask its questions."""
+async def _run(kept: Report, found: Sequence[Corpus], model: str, trust: str) -> None:
+    """Measure what the report does not have yet of one model, on one server that is probed once."""
+    name = _name(model, trust)
+    for corpus in (one for one in found if _key(one, name) in kept):
+        print(f"{_key(corpus, name)}: taken from the report", flush=True)
+    missing = [corpus for corpus in found if _key(corpus, name) not in kept]
+    if not missing:
+        return
     stand_in = double(model)
     with temporary_root() as root, in_place_of_the_slm(stand_in):
         async with running_server(root, _settings(model, trust)) as server, AsyncClient(server.address) as client:
             await slm_ready(client)
-            if trust == "probe":
-                await probe_or_say(client)
-            if isinstance(stand_in, Oracle):
-                stand_in.reveal(corpus, client)
-            organized = await organize(client, corpus.name, corpus.items)
-            decisions = organized.decisions()
-            votes, agree = votes_that_agree(decisions)
-            pairs = togetherness(organized.cluster_of(), [one.evidence for one in corpus.questions])
-            result: dict[str, float | int | str] = {
-                "recall": await recall(client, corpus),
-                "clusters": len(organized.clusters),
-                "pairs_together": pairs.share,
-                "pairs_by_chance": pairs.by_chance,
-                "by_slm": routed_by(organized.memories)["slm"],
-                "votes": votes,
-                "weight": max((one.slm_weight for one in decisions), default=0.0),
-                "superseded": sum(bool(one.superseded_by) for one in organized.memories),
-                "seconds": round(organized.seconds),
-            }
-            if votes:
-                result["votes_agree"] = agree / votes
-            for most in MOST_CLUSTERS[1:]:
-                result[f"recall_of_{most}"] = await recall(client, corpus, max_clusters=most)
-            return result
+            weights = await _earned(client) if trust == "probe" else {}
+            for corpus in missing:
+
+                async def result(corpus: Corpus = corpus) -> Result:
+                    return dict(await measured(client, corpus, stand_in)) | weights
+
+                await kept.run(_key(corpus, name), result)
 
 
-async def recall(client: AsyncClient, corpus: Corpus, *, max_clusters: int = 0) -> float:
-    """Mean share of the evidence among the first ten hits, looking into so many clusters at most (0: no bound)."""
-    found = 0.0
-    for one in corpus.questions:
-        answer = await client.get_context(
-            corpus.name, one.text, max_memories=TOP, max_clusters=max_clusters, slm_use=pb.SLM_USE_NEVER
-        )
-        hits = {hit.memory.memory_id for hit in answer.memories.hits}
-        found += len(hits.intersection(one.evidence)) / len(one.evidence)
-    return found / len(corpus.questions)
+async def _earned(client: AsyncClient) -> dict[str, float]:
+    """Examine the model before the first memory; returns the weight that its word earned at each choice."""
+    weights = {one.skill: one.weight for one in (await probed(client)).skills}
+    return {
+        "routing_weight": weights[admin_pb.PROBE_SKILL_ROUTING],
+        "selection_weight": weights[admin_pb.PROBE_SKILL_SELECTION],
+    }
+
+
+def verdict(model: str, trust: str, lost: float, result: Result) -> str:
+    """Say in a line what a model cost or gained, and whether that meets the goal.
+
+    Args:
+        model: The model.
+        trust: How far it was trusted.
+        lost: Points of recall that it cost against no model, over all questions.
+        result: One run of it.
+    """
+    name = _name(model, trust)
+    if model == "oracle":
+        met = "met" if -lost >= _GAIN else "missed"
+        return f"{name}: gains {-lost:.1f} points of recall@{TOP} (goal at least {_GAIN:g}: {met})"
+    met = "met" if lost <= _GOALS[trust] else "missed"
+    line = f"{name}: costs {lost:.1f} points of recall@{TOP} (goal at most {_GOALS[trust]:g}: {met})"
+    if trust != "probe":
+        return line
+    routing, selection = float(result["routing_weight"]), float(result["selection_weight"])
+    line += f"; the probe gave its word the weights {routing:g} for routing, {selection:g} for selection"
+    if model in ("first", "last"):
+        line += f" (goal 0: {'met' if routing == selection == 0 else 'missed'})"
+    return line
+
+
+def _loss(kept: Report, found: Sequence[Corpus], name: str) -> float:
+    """Return the points of recall that a model cost, over all questions of all conversations."""
+    lost = sum(
+        len(corpus.questions)
+        * (float(kept[_key(corpus, BASELINE)]["recall"]) - float(kept[_key(corpus, name)]["recall"]))
+        for corpus in found
+    )
+    return 100 * lost / sum(len(corpus.questions) for corpus in found)
 
 
 def _settings(model: str, trust: str) -> dict[str, object]:
     if model == BASELINE:
-        return {"models.slm": "", "organize.trust": trust}
-    # A double takes the place of whatever model the settings name. What is trusted writes, too.
+        return {"models.slm": "", "organize.trust": "none"}
+    # A double takes the place of whatever model the settings name.
     settings: dict[str, object] = {
         "organize.trust": trust,
         "organize.probe_auto": False,
@@ -157,17 +164,17 @@ def _settings(model: str, trust: str) -> dict[str, object]:
     }
     if double(model) is None:
         settings["models.slm"] = model
-    if trust == "full":
+        # A real one writes for minutes what takes no part in choosing.
+        settings["organize.annotate"] = "terms"
+    elif trust == "full":
+        # What is trusted writes, too.
         settings["organize.annotate"] = "slm"
     return settings
 
 
-def _verdict(name: str, points: Sequence[float]) -> str:
-    model, _, trust = name.partition("/")
-    worst = max(points)
-    if model == "oracle":
-        gain = -sum(points) / len(points)
-        met = "met" if gain >= _GAIN else "missed"
-        return f"{name}: gains {gain:.1f} points of recall@{TOP} (goal at least {_GAIN:g}: {met})"
-    met = "met" if worst <= _GOALS[trust] else "missed"
-    return f"{name}: costs at most {worst:.1f} points of recall@{TOP} (goal at most {_GOALS[trust]:g}: {met})"
+def _name(model: str, trust: str) -> str:
+    return BASELINE if model == BASELINE else f"{model}/{trust}"
+
+
+def _key(corpus: Corpus, name: str) -> str:
+    return f"{corpus.name}[{len(corpus.items)}]/{name}"

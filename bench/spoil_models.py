@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from unittest import mock
@@ -17,6 +17,7 @@ from clag_client import AsyncClient
 
 from bench.grouping_data import Corpus
 from clag_server import server
+from clag_server.memory.prompts import routing_note
 from clag_server.models import factory
 from clag_server.models.api import ChoiceOption, ChoiceResult, Priority, Usage
 from clag_server.models.config import ModelsConfig
@@ -29,11 +30,12 @@ _LEAST_CHARACTERS: Final = 24
 
 
 class Oracle(ScriptedSlm):
-    """Knows which memories are used together, and looks where they are: an upper bound for routing.
+    """Knows which memories are used together, and looks where they are: an upper bound for routing and selection.
 
-    A cluster's score is how many pairs it would unite: one memory of the episode, one in the cluster, both needed
-    by one question, or (where there are topics given by hand) both of one topic. Where no cluster would unite any,
-    all score the same. It knows nothing of memories that have not arrived, and writes nothing.
+    Asked about an episode, a cluster's score is how many pairs it would unite: one memory of the episode, one in the
+    cluster, both needed by one question, or (where there are topics given by hand) both of one topic. It knows
+    nothing of memories that have not arrived. Asked about a question, a cluster's score is how many of the memories
+    that answer it are in the cluster. Where no cluster has any, all score the same. It writes nothing.
     """
 
     def __init__(self) -> None:
@@ -41,10 +43,13 @@ class Oracle(ScriptedSlm):
         self._corpus: Corpus | None = None
         self._client: AsyncClient | None = None
         self._partners: dict[str, frozenset[str]] = {}
+        self._evidence: dict[str, tuple[str, ...]] = {}
+        self._homes: Mapping[str, str] = {}
 
     def reveal(self, corpus: Corpus, client: AsyncClient) -> None:
         """Say what will be asked, and where to look for what is stored."""
-        self._corpus, self._client = corpus, client
+        self._corpus, self._client, self._homes = corpus, client, {}
+        self._evidence = {routing_note(one.text): one.evidence for one in corpus.questions}
         by_topic: dict[str, list[str]] = {}
         for key, topic in corpus.topics.items():
             by_topic.setdefault(topic, []).append(key)
@@ -53,6 +58,10 @@ class Oracle(ScriptedSlm):
             for key in group:
                 partners.setdefault(key, set()).update(group)
         self._partners = {key: frozenset(found - {key}) for key, found in partners.items()}
+
+    def settled(self, cluster_of: Mapping[str, str]) -> None:
+        """Say in which cluster each memory ended: what questions are answered by."""
+        self._homes = cluster_of
 
     async def choose(
         self,
@@ -65,6 +74,9 @@ class Oracle(ScriptedSlm):
         """Score options by what they would unite; see `SlmEngine.choose`."""
         if self._corpus is None or self._client is None:
             return ChoiceResult((-1.0,) * len(options), Usage(0))
+        if text in self._evidence:
+            held = Counter(self._homes.get(one, "") for one in self._evidence[text])
+            return ChoiceResult(tuple(held[_cluster_id(option)] - 1e3 for option in options), Usage(0))
         shown = " ".join(text.split())
         moved = {item.memory_id for item in self._corpus.items if _is_shown(" ".join(item.text.split()), shown)}
         wanted = Counter(partner for key in sorted(moved) for partner in self._partners.get(key, ()))
@@ -79,8 +91,9 @@ class Oracle(ScriptedSlm):
 def double(name: str, *, seed: int = 0) -> ScriptedSlm | None:
     """Return a double by its name, None where the name is a real model's.
 
-    `random` draws votes and annotations. `first` always votes for the first option, `last` for the last one, which
-    in routing is the farthest cluster of all; both draw annotations. `oracle` must be told what it knows.
+    `random` draws votes and annotations. `first` always votes for the first option, which is what episodes or
+    vectors prefer, `last` for the last one, which they like least; both draw annotations. `oracle` must be told what
+    it knows.
     """
     if name == "oracle":
         return Oracle()

@@ -28,12 +28,18 @@ from clag_server.types.retrieval import (
 
 if TYPE_CHECKING:
     from clag.v1.memory_service_pb2 import DegradationKind as DegradationPb
+    from clag.v1.types_pb2 import FallbackCause as CausePb
 
-__all__ = ["frames_of", "query_from"]
+__all__ = ["done_to", "frames_of", "query_from"]
 
 
 def query_from(
-    message: pb.RetrieveRequest, *, dim: int | None, default_context_tokens: int = 0, prefix: str = ""
+    message: pb.RetrieveRequest,
+    *,
+    dim: int | None,
+    default_context_tokens: int = 0,
+    deadline_s: float | None = None,
+    prefix: str = "",
 ) -> RetrieveQuery:
     """A question, from a message that passed the schema's rules.
 
@@ -41,6 +47,7 @@ def query_from(
         message: The request.
         dim: Dimension of the namespace's index, None when not known yet.
         default_context_tokens: Budget of the context where the request has none.
+        deadline_s: Seconds until the caller gives up; None waits as long as it takes.
         prefix: Path of the message in the request, with its dot, for errors.
 
     Raises:
@@ -65,6 +72,7 @@ def query_from(
         include_embeddings=message.include_embeddings,
         explain=message.explain,
         fresh_revision=fresh_revision(message.namespace, message.read, field=f"{prefix}read"),
+        deadline_s=deadline_s,
     )
 
 
@@ -86,7 +94,7 @@ def frames_of(namespace: str, stage: RetrieveStage, *, explain: bool) -> Iterato
                 )
             )
         case RetrieveDone():
-            yield pb.RetrieveResponse(done=_done(namespace, stage))
+            yield pb.RetrieveResponse(done=done_to(namespace, stage))
 
 
 def _selection(namespace: str, stage: ClusterSelection, *, explain: bool) -> pb.ClusterSelection:
@@ -101,11 +109,13 @@ def _selection(namespace: str, stage: ClusterSelection, *, explain: bool) -> pb.
                 memories_picked=candidate.memories_picked,
                 reason=candidate.reason,
                 cosine=candidate.cosine if explain else None,
+                slm_vote=candidate.slm_vote,
             )
             for candidate in stage.candidates[:MAX_CANDIDATES]
         ],
         search_space=_space(stage.space),
         read_at=revision(namespace, stage.revision),
+        fallback=cast("CausePb.ValueType", int(stage.fallback)),
     )
 
 
@@ -150,19 +160,21 @@ def _hit(namespace: str, hit: MemoryHit, *, explain: bool) -> pb.MemoryHit:
             ("episode", parts.episode),
         ):
             message.score_parts.add(name=name, value=value)
-        for name, value in (("recency", parts.recency), ("access", parts.access)):
+        for name, value in (("recency", parts.recency), ("access", parts.access), ("choice", parts.choice)):
             if value:
                 message.score_parts.add(name=name, value=value)
     return message
 
 
-def _done(namespace: str, stage: RetrieveDone) -> pb.RetrieveDone:
+def done_to(namespace: str, stage: RetrieveDone) -> pb.RetrieveDone:
+    """Return the end of a retrieval."""
     total = stage.wait_s + stage.embed_s + stage.select_s + stage.rank_s + stage.context_s
     return pb.RetrieveDone(
         timings=pb.RetrieveTimings(
             queue_time=duration(stage.wait_s),
             embed_time=duration(stage.embed_s),
-            select_time=duration(stage.select_s),
+            select_time=duration(stage.select_s - stage.slm_s),
+            slm_time=duration(stage.slm_s),
             rank_time=duration(stage.rank_s),
             context_time=duration(stage.context_s),
             total_time=duration(total),

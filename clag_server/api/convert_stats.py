@@ -34,8 +34,8 @@ _STAGES: Final[Mapping[MemoryState, pb.Stage.ValueType]] = {
 }
 """The stage that memories of a state wait for."""
 
-_SLM_FALLBACKS = (Outcome.VOTE_FALLBACKS, Outcome.ANNOTATION_FALLBACKS)
-_SLM_ANSWERS = (Outcome.SLM_VOTES, Outcome.SLM_ANNOTATIONS)
+_SLM_FALLBACKS = (Outcome.VOTE_FALLBACKS, Outcome.ANNOTATION_FALLBACKS, Outcome.SELECTION_FALLBACKS)
+_SLM_ANSWERS = (Outcome.SLM_VOTES, Outcome.SLM_ANNOTATIONS, Outcome.SLM_SELECTIONS)
 
 
 def stats_to(

@@ -46,6 +46,7 @@ _SLM: Final = {"auto": pb.SLM_USE_AUTO, "always": pb.SLM_USE_ALWAYS, "never": pb
 )
 @click.option("--global", "everywhere", is_flag=True, help="Rank all memories instead of two stages, to compare.")
 @click.option("--superseded", is_flag=True, help="Rank replaced memories like others.")
+@click.option("--explain", is_flag=True, help="Say what the score of each memory is made of, too.")
 @json_option
 @client_options
 def retrieve_command(
@@ -62,6 +63,7 @@ def retrieve_command(
     slm: str,
     everywhere: bool,
     superseded: bool,
+    explain: bool,
     as_json: bool,
 ) -> None:
     """Ask a question; see which clusters were selected or pruned and why, and the memories that were found."""
@@ -92,7 +94,7 @@ def retrieve_command(
         if why:
             note(nothing)
     else:
-        print_trace(console(), answer, nothing=nothing)
+        print_trace(console(), answer, nothing=nothing, parts=explain)
 
 
 async def _why(client: AsyncClient, namespace: str) -> str:

@@ -22,13 +22,14 @@ _REASON_CHARS = 70
 _PRUNED_SHOWN = 10
 
 
-def print_trace(out: Console, answer: pb.GetContextResponse, *, nothing: str) -> None:
+def print_trace(out: Console, answer: pb.GetContextResponse, *, nothing: str, parts: bool = False) -> None:
     """Print a retrieval.
 
     Args:
         out: Where to.
         answer: All stages of it.
         nothing: What to say when there are no memories in it.
+        parts: Whether to say what each score is made of.
     """
     out.print(_clusters(answer.clusters))
     hidden = sum(not one.selected for one in answer.clusters.candidates) - _PRUNED_SHOWN
@@ -37,7 +38,7 @@ def print_trace(out: Console, answer: pb.GetContextResponse, *, nothing: str) ->
     if answer.clusters.fallback in NO_SLM:
         out.print(f"No vote of the SLM: {NO_SLM[answer.clusters.fallback]}.", style="dim")
     if answer.memories.hits:
-        out.print(_hits(answer.memories))
+        out.print(_hits(answer.memories, parts=parts))
     else:
         out.print(nothing)
     told: set[frozenset[str]] = set()
@@ -75,7 +76,8 @@ def search_space(space: pb.SearchSpace) -> str:
 
 
 def _clusters(selection: pb.ClusterSelection) -> Table:
-    shown = table("", "cluster", "title", "score#", "picked#", "of#", "why")
+    voted = any(one.HasField("slm_vote") for one in selection.candidates)
+    shown = table("", "cluster", "title", "score#", *(("SLM#",) if voted else ()), "picked#", "of#", "why")
     pruned = 0
     for one in selection.candidates:
         pruned += not one.selected
@@ -86,6 +88,7 @@ def _clusters(selection: pb.ClusterSelection) -> Table:
             one_line(one.cluster_id),
             shorten(one.title, _TITLE_CHARS),
             f"{one.score:.3f}",
+            *((f"{one.slm_vote:+.2f}" if one.HasField("slm_vote") else "",) if voted else ()),
             f"{one.memories_picked:,}",
             f"{one.memory_count:,}",
             shorten(one.reason, _REASON_CHARS),
@@ -94,14 +97,15 @@ def _clusters(selection: pb.ClusterSelection) -> Table:
     return shown
 
 
-def _hits(memories: pb.MemoryHits) -> Table:
-    shown = table("#", "score#", "date", "speaker", "text", "id")
+def _hits(memories: pb.MemoryHits, *, parts: bool) -> Table:
+    shown = table("#", "score#", *(("of",) if parts else ()), "date", "speaker", "text", "id")
     for hit in memories.hits:
         memory = hit.memory
         replaced = f" [replaced by {memory.superseded_by}]" if memory.superseded_by else ""
         shown.add_row(
             str(hit.rank),
             f"{hit.score:.3f}",
+            *((", ".join(f"{one_line(one.name)} {one.value:.2f}" for one in hit.score_parts),) if parts else ()),
             date(memory.event_time),
             one_line(memory.speaker),
             one_line(memory.text + replaced),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clag_server.types.memory import FallbackCause
+from clag_server.types.retrieval import Degradation
 
 __all__ = ["ClusterChoice", "WeighedCluster"]
 
@@ -33,21 +34,24 @@ class ClusterChoice:
     Attributes:
         weighed: Those that it was shown, best first; empty where it had no say.
         fallback: Why it had no say.
-        detail: The same in a sentence, where it was to be asked.
+        degradation: The same for the caller, where the SLM was to be asked.
         weight: What its word weighed.
-        seconds: How long it took.
     """
 
     weighed: tuple[WeighedCluster, ...] = ()
     fallback: FallbackCause = FallbackCause.NONE
-    detail: str = ""
+    degradation: Degradation | None = None
     weight: float = 0.0
-    seconds: float = 0.0
 
     @property
     def chosen(self) -> int | None:
         """The cluster that is favoured; None where the SLM had no say."""
         return self.weighed[0].cluster if self.weighed else None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the SLM was waited for, in vain or not."""
+        return bool(self.weighed) or self.degradation is not None
 
     def vote(self, cluster: int) -> float | None:
         """The SLM's vote on a cluster; None for one that it was not shown."""

@@ -37,6 +37,8 @@ class Outcome(enum.StrEnum):
     FAILED_ATTEMPTS = "failed_attempts"
     QUARANTINED = "quarantined"
     RETRIEVALS = "retrievals"
+    SLM_SELECTIONS = "slm_selections"
+    SELECTION_FALLBACKS = "selection_fallbacks"
 
 
 class Counters:

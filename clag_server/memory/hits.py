@@ -109,6 +109,7 @@ def _parts(ranked: Ranked, hit: Scored, inside: Collection[int], config: Retriev
         via="cluster" if hit.memory.key in inside else "net",
         recency=hit.recency,
         access=hit.access,
+        choice=float(ranked.bonus[row]),
     )
 
 

@@ -28,6 +28,7 @@ class Ranked:
     lexical: NDArray[np.float64]
     neighbours: NDArray[np.float64]
     episode_best: NDArray[np.float64]
+    bonus: NDArray[np.float64]
 
 
 def rank(
@@ -37,6 +38,7 @@ def rank(
     config: RetrieveConfig,
     *,
     use_episodes: bool = True,
+    bonus: NDArray[np.float64] | None = None,
 ) -> Ranked:
     """Rank candidates.
 
@@ -46,18 +48,20 @@ def rank(
         lexical: BM25 of each candidate (n,), zero where no word matches.
         config: Weights.
         use_episodes: False leaves out the episode terms: plain hybrid search, for comparison.
+        bonus: What is added to each candidate's score (n,) for what else is known; None for nothing.
     """
     n = len(members.keys)
     if n == 0:
         empty = np.zeros(0, dtype=np.float64)
-        return Ranked(members.keys, members.episodes, empty, empty, empty, empty, empty)
+        return Ranked(members.keys, members.episodes, empty, empty, empty, empty, empty, empty)
     cosines = (members.vectors @ query).astype(np.float64)
     weight = config.dense_weight if lexical.any() else 1.0
     h = weight * min_max(cosines) + (1 - weight) * min_max(lexical)
     neighbours, best = np.zeros(n), np.zeros(n)
     if use_episodes:
         neighbours, best = _episode_terms(members, h)
-    scores = h + config.neighbour_weight * neighbours + config.episode_weight * best
+    bonus = np.zeros(n) if bonus is None else bonus
+    scores = h + config.neighbour_weight * neighbours + config.episode_weight * best + bonus
     order = np.lexsort((members.keys, -scores))
     return Ranked(
         members.keys[order],
@@ -67,6 +71,7 @@ def rank(
         lexical[order],
         neighbours[order],
         best[order],
+        bonus[order],
     )
 
 

@@ -18,6 +18,7 @@ from clag_server.catalog.api import EpisodeMembers, LexicalHits
 from clag_server.memory.archiving import hidden_clusters
 from clag_server.memory.candidates import NearClusters, near_clusters
 from clag_server.memory.centroids import unit
+from clag_server.memory.choosing import ClusterChooser, rank_bonus
 from clag_server.memory.config import RetrieveConfig
 from clag_server.memory.context import assemble
 from clag_server.memory.episode_cache import EpisodeCache, concatenate
@@ -27,10 +28,17 @@ from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.permitted import Permitted
 from clag_server.memory.ranking import rank
 from clag_server.memory.safety_net import SafetyNet
-from clag_server.memory.selecting import explain_clusters, pick_episodes
+from clag_server.memory.selecting import EpisodeScores, explain_clusters, favour, pick_episodes
 from clag_server.memory.selecting_scope import in_question, score_candidates, search_space
 from clag_server.memory.time_left import OutOfTime, Step, TimeLeft
-from clag_server.models.api import Embedder, ModelError, ModelUnavailableError, Priority, TokenCounter
+from clag_server.models.api import (
+    Embedder,
+    ModelError,
+    ModelUnavailableError,
+    Priority,
+    SlmEngine,
+    TokenCounter,
+)
 from clag_server.types.errors import FieldViolation, InvalidField
 from clag_server.types.memory import Vector
 from clag_server.types.retrieval import (
@@ -44,7 +52,6 @@ from clag_server.types.retrieval import (
     RetrieveMode,
     RetrieveQuery,
     RetrieveStage,
-    SlmUse,
 )
 from clag_server.vectors.api import VectorHits
 
@@ -60,6 +67,7 @@ class Tools:
     cache: EpisodeCache
     config: RetrieveConfig
     by_words: str = ""
+    slm: SlmEngine | None = None
     clock: Callable[[], float] = time.monotonic
 
 
@@ -73,6 +81,10 @@ class _Asked:
     near: NearClusters | None
     started: float
     ready: float
+
+    def scored(self, config: RetrieveConfig) -> EpisodeScores:
+        """Score the episodes as they are now."""
+        return score_candidates(self.vector, self.hits, self.near, self.permitted, config)
 
     def words(self, members: EpisodeMembers) -> NDArray[np.float64]:
         """Return the BM25 of each member (n,), zero where no word matches."""
@@ -128,24 +140,41 @@ class Retrieval:
     ) -> AsyncIterator[RetrieveStage]:
         """Yield the stages that follow from the query's vector and words."""
         query, state, config = self._query, self._state, self._config
-        scored = score_candidates(asked.vector, asked.hits, asked.near, asked.permitted, config)
+        cluster_map = asked.permitted.cluster_map
         two_stage = query.mode is RetrieveMode.TWO_STAGE
+        before_slm = time.perf_counter()
+        scored = asked.scored(config)
+        choice = await ClusterChooser(self._tools.slm, state, config).choose(query, scored, self._time)
+        slm_s = time.perf_counter() - before_slm if choice.asked else 0.0
+        if choice.degradation is not None:
+            self._degraded.append(choice.degradation)
+        if choice.asked:  # episodes may have come and gone meanwhile
+            scored = favour(asked.scored(config), choice, config)
         total = in_question(scored, asked.permitted, config)
         picked = (
             pick_episodes(scored, config, total=total, max_clusters=query.max_clusters)
             if two_stage
             else np.zeros(0, dtype=np.int64)
         )
-        space = search_space(state.map, scored, picked)
-        candidates = explain_clusters(scored, picked, state.map, config, limit=config.cluster_limit)
-        yield ClusterSelection(candidates, space, revision)
+        space = search_space(cluster_map, scored, picked)
+        candidates = explain_clusters(scored, picked, cluster_map, config, limit=config.cluster_limit, choice=choice)
+        yield ClusterSelection(candidates, space, revision, choice.fallback)
         selected = time.perf_counter()
 
-        inside = await self._tools.cache.members(state.ns, state.map, [int(e) for e in scored.episodes[picked]])
+        # Whoever reads the answer slowly may find episodes gone.
+        wanted = [e for e in scored.episodes[picked].tolist() if e in cluster_map.episodes]
+        inside = await self._tools.cache.members(state.ns, cluster_map, wanted)
         outside = await self._net_in_time(net, searching, asked.hits, inside.keys)
         with self._time.timed(Step.RANK):
             members = asked.permitted.members(concatenate([part for part in (inside, outside) if len(part.keys)]))
-            ranked = rank(members, asked.vector, asked.words(members), config, use_episodes=two_stage)
+            ranked = rank(
+                members,
+                asked.vector,
+                asked.words(members),
+                config,
+                use_episodes=two_stage,
+                bonus=rank_bonus(members, choice, cluster_map, config),
+            )
             found = await hydrate(ranked, state, query, config, inside={int(k) for k in inside.keys})
         self.returned = tuple(hit.memory.key for hit in found)
         yield MemoryHits(found)
@@ -163,6 +192,7 @@ class Retrieval:
             space=space,
             revision=revision,
             degraded=tuple(self._degraded),
+            slm_s=slm_s,
         )
 
     async def _permitted(self, vector: Vector) -> Permitted:
@@ -209,9 +239,6 @@ class Retrieval:
 
     async def _words(self) -> LexicalHits:
         """Return the lexical matches; under a filter all of them, since the best may not be permitted."""
-        if self._query.slm_use is SlmUse.ALWAYS:
-            detail = "selection by the SLM is not served by this release"
-            self._degraded.append(Degradation(DegradationKind.SLM_SKIPPED, detail))
         config = self._config
         large = self._state.map.memory_count > config.large_memories
         limit = config.lexical_limit_large if large else config.lexical_limit

@@ -51,10 +51,11 @@ class Questions:
             elif candidate.cluster == choice.own:
                 options[candidate.cluster] = await self._without(cluster, episode, own)
             else:
-                options[candidate.cluster] = await self._whole(cluster)
+                options[candidate.cluster] = await self.whole(cluster)
         return Question(routing_text(members), choice, options)
 
-    async def _whole(self, cluster: Cluster) -> ChoiceOption:
+    async def whole(self, cluster: Cluster) -> ChoiceOption:
+        """Return a cluster as it is, for an episode or a question that has no part in it."""
         if cluster.cluster not in self._options:
             self._options[cluster.cluster] = option(
                 self._state.ns, cluster, await self._examples(cluster, 0, frozenset()), purpose=self._purpose

@@ -307,7 +307,10 @@ class MemorySystem:
             if not by_words:
                 await pipeline.wait_embedded(query.fresh_revision)
         state.counters.add(Outcome.RETRIEVALS)
-        tools = Tools(self._models.embedder, self._models.token_counter, self._cache, self._retrieve, by_words)
+        models = self._models
+        tools = Tools(
+            models.embedder, models.token_counter, self._cache, self._retrieve, by_words=by_words, slm=models.slm
+        )
         with state.read():
             retrieval = Retrieval(query, state, tools, waited_s=time.perf_counter() - started)
             async for stage in retrieval.stages():
