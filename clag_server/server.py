@@ -29,6 +29,7 @@ from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.contract.codec import register
 from clag_server.contract.pool import PACKAGE
 from clag_server.listen import Credentials, Listener, bind, credentials_of, locked
+from clag_server.memory.answering import Answering
 from clag_server.memory.feed_config import ExportConfig, WatchConfig
 from clag_server.memory.feeds import Feeds
 from clag_server.memory.system import MemorySystem, SystemCatalog
@@ -227,7 +228,9 @@ class _Server:
             counters=CallCounters(),
         )
         server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS)
-        register(server, MemoryServicer(self._system, self._facts, self._gate, self._feeds), "MemoryService")
+        answering = Answering(self._system, self._system.registry, self._models, self._settings.retrieve)
+        memory = MemoryServicer(self._system, self._facts, self._gate, self._feeds, answering)
+        register(server, memory, "MemoryService")
         register(server, ClusterServicer(self._system, self._system.cluster_edits), "ClusterService")
         register(server, AdminServicer(self._system, self._facts, self._gate, self._feeds), "AdminService")
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -24,6 +24,7 @@ _MOST: Final = (
     (".dense_weight", 1.0),
     (".gap", 1.0),
     ("_contradictions", 1.0),
+    ("answer_relevance", 1.0),
     ("_days", 36_525.0),
     ("_s", 36_525.0 * 86_400.0),
 )

@@ -30,6 +30,15 @@ HITS_PER_FRAME_BYTES = 1 << 20
 DEFAULT_CONTEXT_TOKENS = 1024
 """Budget of GetContext where the request has none."""
 
+DEFAULT_ANSWER_TOKENS = 256
+"""Length of an Answer where the request has none."""
+
+MAX_QUERIES_IN_FLIGHT = 256
+"""Queries of one RetrieveStream that are asked and not yet answered; its first frame tells."""
+
+MAX_QUERY_BYTES = 256 << 10
+"""One query of a RetrieveStream: with so many in flight, what waits for its turn stays within 64 MiB."""
+
 
 def page_size(asked: int) -> int:
     """Page size to use: 0 is the default, more than the maximum is the maximum."""

@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 
 from clag.v1 import memory_service_pb2 as pb
 
+from clag_server.api.answer import AnswerCalls
 from clag_server.api.convert_filter import filter_from
 from clag_server.api.convert_ingest import level_from
 from clag_server.api.convert_memory import memory_to, new_memory_from
-from clag_server.api.convert_retrieve import frames_of, query_from
+from clag_server.api.convert_retrieve import query_from
 from clag_server.api.convert_values import fresh_revision, revision
 from clag_server.api.editing import EditCalls
 from clag_server.api.errors import TooLarge
@@ -22,12 +22,14 @@ from clag_server.api.interceptors.drain import DrainGate
 from clag_server.api.interceptors.guard import Context
 from clag_server.api.limits import DEFAULT_CONTEXT_TOKENS, MAX_MESSAGE_BYTES, MAX_PAGE_BYTES, page_size
 from clag_server.api.paging import page_token, resume_after_number, scope_of
+from clag_server.api.retrieve_stream import RetrieveStreamCalls
+from clag_server.api.retrieved import retrieved, time_left_s
 from clag_server.api.scenes import SceneCalls
 from clag_server.api.unserved import serves
 from clag_server.api.watch import HistoryCalls, WatchCalls
+from clag_server.memory.answering import Answering
 from clag_server.memory.feeds import Feeds
 from clag_server.memory.service import MemoryService
-from clag_server.types.retrieval import RetrieveQuery, RetrieveStage
 
 __all__ = ["MemoryServicer"]
 
@@ -35,7 +37,7 @@ SERVICE = "MemoryService"
 
 
 @serves(SERVICE)
-class MemoryServicer(EditCalls, SceneCalls, WatchCalls, HistoryCalls):
+class MemoryServicer(EditCalls, SceneCalls, WatchCalls, HistoryCalls, RetrieveStreamCalls, AnswerCalls):
     """Stores and retrieves memories.
 
     Args:
@@ -43,13 +45,17 @@ class MemoryServicer(EditCalls, SceneCalls, WatchCalls, HistoryCalls):
         facts: Limits and the dimension of embeddings.
         gate: Tells open streams when the server drains.
         feeds: Changes as they happen, and histories.
+        answering: Answers of the SLM.
     """
 
-    def __init__(self, service: MemoryService, facts: ServerFacts, gate: DrainGate, feeds: Feeds) -> None:
+    def __init__(
+        self, service: MemoryService, facts: ServerFacts, gate: DrainGate, feeds: Feeds, answering: Answering
+    ) -> None:
         self._service = service
         self._facts = facts
         self._gate = gate
         self._feeds = feeds
+        self._answering = answering
 
     async def Ingest(self, frames: FrameSource, context: Context) -> None:
         """Store a stream of batches with acknowledgements, resume and flow control."""
@@ -57,21 +63,24 @@ class MemoryServicer(EditCalls, SceneCalls, WatchCalls, HistoryCalls):
 
     async def Retrieve(self, request: pb.RetrieveRequest, context: Context) -> None:
         """Answer in stages."""
-        query = query_from(request, dim=self._facts.embedding_dim())
-        async with aclosing(self._frames(query)) as frames:
+        query = query_from(
+            request, dim=self._facts.embedding_dim(), deadline_s=time_left_s(context, self._facts)
+        )
+        async with aclosing(retrieved(self._service, query)) as frames:
             async for frame in frames:
                 await context.write(frame)
 
-    async def GetContext(self, request: pb.GetContextRequest, _context: Context) -> pb.GetContextResponse:
+    async def GetContext(self, request: pb.GetContextRequest, context: Context) -> pb.GetContextResponse:
         """Answer with all stages at once."""
         query = query_from(
             request.retrieve,
             dim=self._facts.embedding_dim(),
             default_context_tokens=DEFAULT_CONTEXT_TOKENS,
+            deadline_s=time_left_s(context, self._facts, unary=True),
             prefix="retrieve.",
         )
         answer = pb.GetContextResponse()
-        async with aclosing(self._frames(query)) as frames:
+        async with aclosing(retrieved(self._service, query)) as frames:
             async for frame in frames:
                 stage = frame.WhichOneof("stage")
                 if stage is not None:
@@ -131,19 +140,3 @@ class MemoryServicer(EditCalls, SceneCalls, WatchCalls, HistoryCalls):
             response.memories.append(message)
         response.next_page_token = page_token(scope, after)
         return response
-
-    async def _frames(self, query: RetrieveQuery) -> AsyncGenerator[pb.RetrieveResponse, None]:
-        async with _closed_after(self._service.retrieve(query)) as stages:
-            async for stage in stages:
-                for frame in frames_of(query.namespace, stage, explain=query.explain):
-                    yield frame
-
-
-@asynccontextmanager
-async def _closed_after(stages: AsyncIterator[RetrieveStage]) -> AsyncIterator[AsyncIterator[RetrieveStage]]:
-    """Close an iterator that is a generator, so that its clean-up runs now and not at a garbage collection."""
-    try:
-        yield stages
-    finally:
-        if isinstance(stages, AsyncGenerator):
-            await stages.aclose()

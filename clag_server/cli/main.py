@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "serve": ("clag_server.cli.serve", "Run the memory server."),
     "ingest": ("clag_server.cli.ingest", "Store memories from a JSON Lines file or a pipe."),
     "retrieve": ("clag_server.cli.retrieve", "Ask a question and see how it is answered."),
+    "answer": ("clag_server.cli.answer", "Let the language model answer a question from the memories."),
     "clusters": ("clag_server.cli.clusters", "List the clusters of a namespace."),
     "cluster": ("clag_server.cli.clusters", "Show one cluster."),
     "memories": ("clag_server.cli.memories", "List memories."),

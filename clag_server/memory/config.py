@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clag_server.types.competence import TrustPolicy
+from clag_server.types.competence import ChoiceSetting, TrustPolicy
 from clag_server.types.memory import Annotator
 from clag_server.types.routing import Strategy, UnitSetting
 
@@ -66,6 +66,9 @@ class OrganizeConfig:
         cold_clusters: ... into so many clusters.
         trust: Who says how far the SLM is trusted: "probe" (the competence probe), "full" (every skill, for
             measurements), "none".
+        choice: How the SLM is asked which cluster a memory belongs to: "auto" (as the competence probe found best
+            for this model), "channel" (the likelihood of the memory after each cluster's profile), "letter" (the
+            likelihood of each cluster's letter) or "json" (the letter, written).
         probe_auto: Whether a language model that was not probed yet is probed by itself, in the background.
         annotate: Who writes context, keywords and tags, and judges links: "auto" (the SLM as far as it is trusted
             with annotation and with evolution), "terms" (deterministic, from the most distinctive terms) or "slm"
@@ -123,6 +126,7 @@ class OrganizeConfig:
     cold_start: int = 100
     cold_clusters: int = 3
     trust: TrustPolicy = TrustPolicy.PROBE
+    choice: ChoiceSetting = ChoiceSetting.AUTO
     probe_auto: bool = True
     annotate: Annotator = Annotator.AUTO
     slm_neighbours: int = 3
@@ -185,6 +189,8 @@ class RetrieveConfig:
         half_life_days: After so many days, what age and use add is half as much.
         max_wait_s: Longest wait for `at_least_as_fresh` where the call has no deadline.
         cache_vectors: Vectors of recently used episodes kept in memory (memories).
+        answer_relevance: `Answer` refuses a question where the memories found bear on it with less likelihood than
+            this, see `memory.relevance`; 0: never.
         archived_cosine: An archived cluster takes part in a question that is at least this near to its centroid,
             seen from what all episodes have in common, and not nearer to an active one. 1: never.
         choice_clusters: Clusters with the best episodes that the SLM is shown when it chooses for a question.
@@ -218,6 +224,7 @@ class RetrieveConfig:
     max_wait_s: float = 10.0
     cache_vectors: int = 50_000
     archived_cosine: float = 0.5
+    answer_relevance: float = 0.5
     choice_clusters: int = 5
     choice_bonus: float = 0.3
     choice_rank_bonus: float = 0.2

@@ -22,6 +22,7 @@ from clag_server.api.facts import ModelFacts, ServerFacts
 from clag_server.api.interceptors import CallCounters, DrainGate, standard_interceptors
 from clag_server.api.memory import MemoryServicer
 from clag_server.contract.codec import register
+from clag_server.memory.answering import Answering
 from clag_server.memory.config import IngestConfig
 from clag_server.memory.feeds import Feeds
 from clag_server.memory.service import MemoryService
@@ -171,9 +172,8 @@ async def test_a_failing_handlers_log_has_its_traceback_and_no_memory_text(*, as
     facts = ServerFacts(IngestConfig(), 30.0, 0, (), embedder=lambda: status, slm=lambda: status)
     guards = standard_interceptors(token="t" * 20, unary_deadline_s=30.0, gate=gate, counters=CallCounters())
     server = grpc.aio.server(interceptors=guards)
-    register(
-        server, MemoryServicer(cast("MemoryService", Failing()), facts, gate, cast("Feeds", None)), "MemoryService"
-    )
+    nothing = (cast("Feeds", None), cast("Answering", None))
+    register(server, MemoryServicer(cast("MemoryService", Failing()), facts, gate, *nothing), "MemoryService")
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

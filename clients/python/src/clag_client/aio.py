@@ -16,6 +16,7 @@ from clag.v1.admin_service_pb2_grpc import AdminServiceStub
 from clag.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from clag.v1.memory_service_pb2_grpc import MemoryServiceStub
 
+from clag_client.answers import AsyncAnswerCalls
 from clag_client.clusters import AsyncClusterCalls
 from clag_client.connect import Tls, channel_to, metadata_for
 from clag_client.errors import from_rpc
@@ -33,7 +34,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncClusterCalls):
+class AsyncClient(AsyncClusterCalls, AsyncAnswerCalls):
     """A connection to a CLAG server; use as an async context manager.
 
     Every method raises `ClagError` when the call fails. For calls that have no method here, the generated stubs

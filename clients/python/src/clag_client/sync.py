@@ -13,6 +13,7 @@ from clag.v1 import memory_service_pb2 as memory_pb
 from clag.v1 import types_pb2
 
 from clag_client.aio import DEFAULT_TIMEOUT_S, AsyncClient
+from clag_client.answers import SyncAnswerCalls
 from clag_client.clusters import SyncClusterCalls
 from clag_client.connect import Tls
 from clag_client.ingestion import Ingestion
@@ -48,7 +49,7 @@ class SyncIngestion:
         return self._ingestion.resumed_at
 
 
-class Client(SyncClusterCalls):
+class Client(SyncClusterCalls, SyncAnswerCalls):
     """A connection to a CLAG server for programs without an event loop. Methods as those of `AsyncClient`."""
 
     def __init__(

@@ -1,0 +1,137 @@
+"""`clag answer "question"`: the language model's answer as it is written, and the memories that it was given."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import click
+from clag.v1 import memory_service_pb2 as pb
+from clag_client import AsyncClient, RetrieveOptions
+
+from clag_server.cli.connection import talk
+from clag_server.cli.errors import ExitCode
+from clag_server.cli.messages import as_json as to_json
+from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
+from clag_server.cli.output import console, note, print_document
+from clag_server.cli.safe import one_line, visible
+from clag_server.cli.words import date, enum_word, milliseconds
+
+__all__ = ["answer_command"]
+
+_SLM: Final = {"auto": pb.SLM_USE_AUTO, "always": pb.SLM_USE_ALWAYS, "never": pb.SLM_USE_NEVER}
+
+_ENDS: Final = {
+    pb.ANSWER_END_MAX_TOKENS: "The answer was cut at its longest; --max-tokens allows more.",
+    pb.ANSWER_END_NO_EVIDENCE: "No memory that was found bears on the question, so there is no answer "
+    "(--without-evidence asks for one all the same).",
+    pb.ANSWER_END_DEADLINE: "The time was up before the answer was done; --timeout allows more.",
+}
+
+
+@click.command("answer")
+@click.argument("question")
+@namespace_option
+@click.option(
+    "-k", "--memories", type=click.IntRange(1, 256), default=10, show_default=True, help="Find at most so many."
+)
+@click.option(
+    "--context-tokens",
+    type=click.IntRange(0, 131_072),
+    default=0,
+    help="What the model is given, at most.  [default: 1024]",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(0, 4096), default=0, help="Length of the answer, at most.  [default: 256]"
+)
+@click.option("--how", "instructions", default="", help='How to answer, such as "in one word".')
+@click.option("--without-evidence", is_flag=True, help="Answer even when nothing relevant is found.")
+@click.option(
+    "--slm",
+    type=click.Choice(tuple(_SLM)),
+    default="auto",
+    show_default=True,
+    help="Whether it takes part in finding, too.",
+)
+@json_option
+@client_options
+def answer_command(
+    *,
+    connection: ConnectionFlags,
+    question: str,
+    namespace: str,
+    memories: int,
+    context_tokens: int,
+    max_tokens: int,
+    instructions: str,
+    without_evidence: bool,
+    slm: str,
+    as_json: bool,
+) -> int:
+    """Let the server's language model answer a question from the memories; ends with 1 when there is no answer."""
+    options = RetrieveOptions(slm_use=_SLM[slm], max_memories=memories, context_tokens=context_tokens)
+
+    async def work(client: AsyncClient) -> tuple[str, pb.AssembledContext, list[pb.MemoryHit], pb.AnswerDone]:
+        text, context, hits, done = "", pb.AssembledContext(), list[pb.MemoryHit](), pb.AnswerDone()
+        async with client.answer(
+            namespace,
+            question,
+            max_tokens=max_tokens,
+            instructions=instructions,
+            answer_without_evidence=without_evidence,
+            timeout_s=connection.timeout_s,
+            **options,
+        ) as frames:
+            async for frame in frames:
+                match frame.WhichOneof("frame"):
+                    case "memories":
+                        hits.extend(frame.memories.hits)
+                    case "context":
+                        context = frame.context
+                    case "delta":
+                        text += frame.delta.text
+                        if not as_json:
+                            _show(frame.delta.text)
+                    case "done":
+                        done = frame.done
+        return text, context, hits, done
+
+    text, context, hits, done = talk(connection, work)
+    if as_json:
+        print_document({"answer": text, "context": to_json(context), "done": to_json(done)})
+    else:
+        _tell(text, hits, done)
+    return ExitCode.PARTIAL if done.end == pb.ANSWER_END_NO_EVIDENCE else ExitCode.OK
+
+
+def _show(piece: str) -> None:
+    """Print a piece of the answer at once: it is slow enough to be read as it is written."""
+    sys.stdout.write(visible(piece, keep="\n"))
+    sys.stdout.flush()
+
+
+def _tell(text: str, hits: list[pb.MemoryHit], done: pb.AnswerDone) -> None:
+    """Print what follows the answer: why it ended, what it rests on, what it cost."""
+    if text:
+        sys.stdout.write("\n")
+    if done.end in _ENDS:
+        note(_ENDS[done.end])
+    out = console()
+    given = set(done.memory_ids)
+    if given:
+        out.print("\nIt was given:", style="dim")
+    for hit in hits:
+        if hit.memory.memory_id in given:
+            who = f"{one_line(hit.memory.speaker)}: " if hit.memory.speaker else ""
+            line = f"  {one_line(hit.memory.memory_id)}  {date(hit.memory.event_time)}  {who}"
+            out.print(f"{line}{one_line(hit.memory.text)}", style="dim")
+    for one in done.retrieval.degraded:
+        out.print(
+            f"Left out: {enum_word(pb.DegradationKind.Name, one.kind)}. {one_line(one.detail)}", style="yellow"
+        )
+    if done.prompt_tokens:
+        out.print(
+            f"{done.prompt_tokens:,} tokens in, {done.answer_tokens:,} out, "
+            f"{milliseconds(done.generate_time)} to write; found in {milliseconds(done.retrieval.timings.total_time)}",
+            style="dim",
+        )
