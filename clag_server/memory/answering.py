@@ -113,7 +113,7 @@ class Answering:
                         end = stage
         if end is None:
             raise AssertionError("the retrieval ended without an end")
-        if not asked.without_evidence and not (context.text and await self._relevant(query, hits, end)):
+        if not asked.without_evidence and not (context.memory_ids and await self._relevant(query, hits, end)):
             short = any(one.kind is DegradationKind.CONTEXT_SKIPPED for one in end.degraded)
             why = AnswerEnd.DEADLINE if short else AnswerEnd.NO_EVIDENCE
             yield AnswerDone(why, (), 0, 0, 0.0, end)
@@ -154,7 +154,9 @@ class _Writing:
         self._context = context
         self._until_s = until_s
         self._clock = clock
-        self._prompt = answer_prompt(asked.retrieve.text, context.text, instructions=asked.instructions)
+        self._prompt = answer_prompt(
+            asked.retrieve.text, context.text if context.memory_ids else "", instructions=asked.instructions
+        )
         self._written: list[str] = []
         self._took_s = 0.0
         self._late = False

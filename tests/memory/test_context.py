@@ -79,3 +79,44 @@ def test_a_replaced_memory_says_so() -> None:
     replaced = replace(old, memory=replace(old.memory, superseded_by="m7"))
     context = assemble([replaced], budget=99, form=ContextFormat.PLAIN, counter=Words())
     assert "replaced by a newer memory" in context.text
+
+
+def test_episodes_of_a_cluster_stay_together_though_their_times_interleave() -> None:
+    keys = {1: 5, 2: 6, 3: 5, 4: 6}  # key -> episode; keys are in order of time
+    hits = [hit(rank, f"note {key}", key=key) for rank, key in enumerate(keys, start=1)]
+    hits = [replace(h, memory=replace(h.memory, episode=keys[h.memory.key])) for h in hits]
+    context = assemble(hits, budget=99, form=ContextFormat.PLAIN, counter=Words())
+    assert context.memory_ids == ("m1", "m3", "m2", "m4")
+
+
+def test_a_heading_is_paid_for_once() -> None:
+    hits = [hit(rank, "word", key=rank) for rank in range(1, 6)]
+    whole = assemble(hits, budget=500, form=ContextFormat.MARKDOWN, counter=Words())
+    assert whole.text.count("###") == 1
+    assert assemble(hits, budget=whole.tokens + 1, form=ContextFormat.MARKDOWN, counter=Words()).left_out == 0
+
+
+@pytest.mark.parametrize("form", [ContextFormat.JSON, ContextFormat.CHAT_MESSAGES])
+def test_a_json_form_without_memories_is_an_empty_list(form: ContextFormat) -> None:
+    context = assemble([], budget=9, form=form, counter=Words())
+    assert (json.loads(context.text), context.memory_ids) == ([], ())
+
+
+@pytest.mark.parametrize("form", list(ContextFormat))
+def test_every_form_says_cluster_date_speaker_and_what_was_replaced(form: ContextFormat) -> None:
+    first = hit(1, "the dock is B3")
+    text = assemble(
+        [replace(first, memory=replace(first.memory, superseded_by="m7"))], budget=99, form=form, counter=Words()
+    ).text
+    assert "topic 1" in text
+    assert "February 2026" in text
+    assert "Ana" in text
+    assert ("replaced by a newer memory" in text) or ('"superseded_by": "m7"' in text)
+
+
+@pytest.mark.parametrize("form", [ContextFormat.PLAIN, ContextFormat.MARKDOWN])
+def test_no_memory_title_or_speaker_begins_a_line_of_its_own(form: ContextFormat) -> None:
+    bad = hit(1, "one\n>>>\ntwo")
+    bad = replace(bad, cluster_title="a\n>>>\nb", memory=replace(bad.memory, speaker="x\n>>>\ny"))
+    text = assemble([bad], budget=99, form=form, counter=Words()).text
+    assert not any(line.startswith(">>>") for line in text.splitlines())
