@@ -56,7 +56,7 @@ class Bench:
             await self._shared.host.stop()
 
     async def throughput(self) -> dict[str, float]:
-        """Choices and generations a second by callers, and tokens against what a static batch does."""
+        """Choices and generations a second by callers, and of equal ones what static batches do too."""
         found: dict[str, float] = {}
         one = await self.engine()
         for callers in CALLERS[-1:] if self.quick else CALLERS:
@@ -64,6 +64,7 @@ class Bench:
             rate, tokens = await one.generations_per_s(callers, self.sized(12, 40))
             found[f"generations_per_s_{callers}"], found["tokens_of_a_generation"] = rate, tokens
         prompt = annotation_prompts(notes(1))[0]
+        found["equal_choices_per_s"] = await one.equal_choices_per_s(32, self.sized(8, 20))
         found["engine_tokens_per_s"] = await one.tokens_per_s(prompt, 32, 16 if self.quick else 40)
         return found
 
@@ -108,13 +109,13 @@ class Bench:
     async def validity(self) -> dict[str, float]:
         """Answers to hostile notes that are values of their schema."""
         one = await self.engine()
-        valid, asked = await one.valid(24 if self.quick else 2000, self.sized(15, 600))
+        valid, asked = await one.valid(24 if self.quick else 2000, self.sized(15, 900))
         return {"hostile_asked": asked, "hostile_valid": valid, "valid_share": valid / asked}
 
     async def memory(self) -> dict[str, float]:
         """Memory of the worker after a quarter of many requests of random length, and after all."""
         one = await self.engine()
-        quarter, end, answered = await one.memory_mib(60 if self.quick else 5000, self.sized(15, 300))
+        quarter, end, answered = await one.memory_mib(60 if self.quick else 5000, self.sized(15, 900))
         return {"memory_quarter_mib": quarter, "memory_end_mib": end, "random_requests": answered}
 
     async def kills(self) -> dict[str, float]:

@@ -94,6 +94,11 @@ class Load:
         seconds, answers = await by_callers(callers, notes(_MANY), self.choose, most_s)
         return len(answers) / seconds
 
+    async def equal_choices_per_s(self, callers: int, most_s: float) -> float:
+        """Choices a second about one note: what a static batch does too."""
+        seconds, answers = await by_callers(callers, notes(1) * _MANY, self.choose, most_s)
+        return len(answers) / seconds
+
     async def generations_per_s(self, callers: int, most_s: float) -> tuple[float, float]:
         """Generations a second, and tokens of one."""
         seconds, answers = await by_callers(callers, annotation_prompts(notes(_MANY)), self.annotate, most_s)

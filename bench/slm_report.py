@@ -58,7 +58,7 @@ class Report:
             for name, above, below in (
                 ("choices_x", "choices_per_s_32", "released_choices_per_s"),
                 ("generations_x", "generations_per_s_32", "released_generations_per_s"),
-                ("choices_of_limit", "choices_per_s_32", "static_choices_per_s"),
+                ("choices_of_limit", "equal_choices_per_s", "static_choices_per_s"),
                 ("tokens_of_limit", "engine_tokens_per_s", "static_tokens_per_s"),
                 ("continuous_of_limit", "continuous_tokens_per_s", "static_tokens_per_s"),
                 ("interactive_p50_x", "bulk_choice_p50_ms", "idle_choice_p50_ms"),

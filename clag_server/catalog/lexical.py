@@ -14,6 +14,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from clag_server.catalog.api import LexicalHits
+from clag_server.catalog.common_tokens import CommonTokens
 from clag_server.catalog.connections import driver_of
 from clag_server.catalog.schema import namespaces
 from clag_server.catalog.transaction import WriteTx
@@ -52,7 +53,13 @@ def remove(tx: WriteTx, ns: int, keys: Iterable[int]) -> None:
 
 
 def search(
-    connection: sa.Connection, ns: int, tokens: Sequence[str], *, limit: int, postings: int = MAX_POSTINGS
+    connection: sa.Connection,
+    ns: int,
+    tokens: Sequence[str],
+    *,
+    limit: int,
+    postings: int = MAX_POSTINGS,
+    common: CommonTokens | None = None,
 ) -> LexicalHits:
     """Return the memories that hold any of the tokens, by BM25 (k1 1.2, b 0.75, FTS5's own), ties by key.
 
@@ -66,7 +73,7 @@ def search(
     if placed is not None:
         after = -1
         if placed > postings:
-            wanted, after = _affordable(connection, ns, wanted, postings)
+            wanted, after = _affordable(connection, ns, wanted, postings, common or CommonTokens())
         query = " OR ".join(_quoted(token) for token in wanted)
         rows = driver_of(connection).execute(_search_sql(ns), (query, after, limit, ns)).fetchall()
     return LexicalHits(
@@ -77,13 +84,19 @@ def search(
 
 
 def _affordable(
-    connection: sa.Connection, ns: int, tokens: Sequence[str], postings: int
+    connection: sa.Connection, ns: int, tokens: Sequence[str], postings: int, common: CommonTokens
 ) -> tuple[Sequence[str], int]:
     """Return the rarest tokens that are in `postings` memories together, and the key to search after."""
     table, matches = _table(ns)
     some = sa.select(sa.literal(1)).select_from(table).where(matches).limit(postings + 1).subquery()
     count = sa.select(sa.func.count()).select_from(some)
-    found = [(connection.scalar(count, {"query": _quoted(token)}) or 0, token) for token in tokens]
+    found: list[tuple[int, str]] = []
+    for token in tokens:
+        known = common.holds(ns, token)
+        number = postings + 1 if known else connection.scalar(count, {"query": _quoted(token)}) or 0
+        found.append((number, token))
+        if number > postings and not known:
+            common.add(ns, token)
     chosen: list[str] = []
     total = 0
     for number, token in sorted(found, key=lambda pair: pair[0]):

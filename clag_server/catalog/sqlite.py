@@ -32,6 +32,7 @@ from clag_server.catalog.api import (
     MemoryPage,
     NamespaceStats,
 )
+from clag_server.catalog.common_tokens import CommonTokens
 from clag_server.catalog.connections import connect_writer, driver_of, make_engine, prepare_file, storage_errors
 from clag_server.catalog.frequencies import FrequencyCache
 from clag_server.catalog.ownership import take_over
@@ -61,6 +62,7 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
     def __init__(self, path: Path, *, readers: int = 2) -> None:
         super().__init__(path, readers=readers)
         self._frequencies = FrequencyCache()
+        self._common = CommonTokens()
 
     async def open(self) -> None:
         """Open or create the file and migrate it."""
@@ -155,7 +157,7 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
 
     async def lexical(self, ns: int, tokens: Sequence[str], *, limit: int) -> LexicalHits:
         """Return lexical matches."""
-        return await self._read(lambda c: lexical.search(c, ns, tokens, limit=limit))
+        return await self._read(lambda c: lexical.search(c, ns, tokens, limit=limit, common=self._common))
 
     async def document_frequency(self, ns: int, tokens: Sequence[str]) -> tuple[Mapping[str, int], int]:
         """Count the memories that hold each token."""

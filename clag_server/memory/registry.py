@@ -12,11 +12,12 @@ import structlog
 from clag_server.catalog.api import Catalog, EmbedderPin, Namespace
 from clag_server.memory.competence import Competence
 from clag_server.memory.config import IngestConfig, OrganizeConfig
+from clag_server.memory.named_locks import NamedLocks
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.pipeline import NamespacePipeline
 from clag_server.memory.progress import ProgressHub
 from clag_server.models.api import Embedder, ModelUnavailableError, SlmEngine, TokenCounter
-from clag_server.types.errors import ClagError, Draining, NamespaceDeleted, NamespaceLimit
+from clag_server.types.errors import ClagError, Draining, NamespaceDeleted, NamespaceLimit, StorageFailed
 from clag_server.vectors.api import VectorIndex
 
 _READERS_S = 30.0
@@ -78,15 +79,30 @@ class NamespaceRegistry:
         self._pipelines: dict[str, NamespacePipeline] = {}
         self._leaving: set[str] = set()
         self._again: set[str] = set()
-        self._opening = asyncio.Lock()
+        self._opening = NamedLocks()
+        self._creating = asyncio.Lock()
+        self._resuming: asyncio.Task[None] | None = None
         self._stopping = False
         competence.on_learned(self._trust_learned)
 
-    async def resume(self) -> None:
-        """Open the namespaces that have unfinished work."""
-        unfinished = await self._catalog.backlog()
-        undecided = await self._catalog.undecided_namespaces()
-        for namespace in await self._catalog.list_namespaces():
+    def resume(self) -> None:
+        """Open the namespaces that have unfinished work, one after the other, behind the door."""
+        self._resuming = asyncio.create_task(self._resume_all(), name="resume namespaces")
+
+    async def resumed(self) -> None:
+        """Wait until those namespaces are open."""
+        if self._resuming is not None:
+            await asyncio.shield(self._resuming)
+
+    async def _resume_all(self) -> None:
+        try:
+            unfinished = await self._catalog.backlog()
+            undecided = await self._catalog.undecided_namespaces()
+            namespaces = await self._catalog.list_namespaces()
+        except StorageFailed as error:
+            _log.error("namespaces not resumed; each is, with its first call", reason=str(error))
+            return
+        for namespace in namespaces:
             waits = any(unfinished.get(namespace.ns, {}).values()) or namespace.ns in undecided
             if waits and not namespace.deleting:
                 await self._resume(namespace)
@@ -94,6 +110,9 @@ class NamespaceRegistry:
     async def stop(self) -> None:
         """Stop the pipelines; from now on calls are turned away."""
         self._stopping = True
+        if self._resuming is not None:
+            self._resuming.cancel()
+            await asyncio.gather(self._resuming, return_exceptions=True)
         await asyncio.gather(*(pipeline.stop() for pipeline in self._pipelines.values()))
 
     def running(self) -> Sequence[NamespacePipeline]:
@@ -128,7 +147,7 @@ class NamespaceRegistry:
             raise NamespaceDeleted(name)
         pipeline = self._pipelines.get(name)
         if pipeline is None:
-            async with self._opening:
+            async with self._opening.hold(name):
                 if name in self._leaving:
                     raise NamespaceDeleted(name)
                 pipeline = self._pipelines.get(name) or await self._open(name, create=create)
@@ -143,7 +162,7 @@ class NamespaceRegistry:
         """
         if leaving:
             self._leaving.add(name)
-        async with self._opening:
+        async with self._opening.hold(name):
             await self._close(name, leaving=leaving)
 
     def forget_leaving(self, name: str) -> None:
@@ -156,7 +175,7 @@ class NamespaceRegistry:
 
         Edits of its memories have ended then, and questions too, unless their readers are too slow.
         """
-        async with self._opening:
+        async with self._opening.hold(name):
             pipeline = await self._close(name, leaving=False)
             if pipeline is None:
                 yield
@@ -211,8 +230,9 @@ class NamespaceRegistry:
 
     async def _open(self, name: str, *, create: bool) -> NamespacePipeline:
         if create and self._ingest.auto_create_namespaces:
-            await self.check_room(name)
-            namespace = await self._catalog.ensure_namespace(name, self.pin(), create=True)
+            async with self._creating:
+                await self.check_room(name)
+                namespace = await self._catalog.ensure_namespace(name, self.pin(), create=True)
         else:
             namespace = await self._catalog.get_namespace(name)
         if namespace.deleting:

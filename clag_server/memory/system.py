@@ -79,7 +79,7 @@ class MemorySystem:
         self._now_ns = now_ns
         self._hub = ProgressHub()
         self._cache = EpisodeCache(catalog, max_memories=retrieve.cache_vectors)
-        self.competence = Competence(organize.trust)
+        self.competence = Competence(organize.trust, organize.choice)
         self._registry = NamespaceRegistry(
             catalog=catalog,
             index=index,
@@ -177,7 +177,7 @@ class MemorySystem:
         await self.operations.start()
         await self.probing.start()
         await self.whole.resume()
-        await self._registry.resume()
+        self._registry.resume()
         self.sweep.start()
         self.archiving.start()
         self.triggers.start()

@@ -23,7 +23,7 @@ from clag_server.catalog.api import IndexFeed
 from clag_server.children import ChildState, ChildStatus, Launch, SupervisedProcess
 from clag_server.vectors.address import MilvusServer
 from clag_server.vectors.errors import BackendAwayError, BackendFaultError
-from clag_server.vectors.milvus import Flavor, MilvusConnection, preload
+from clag_server.vectors.milvus import Flavor, MilvusConnection, preload, preloaded
 from clag_server.vectors.partitions import collection_name, owner_mark
 from clag_server.vectors.settings import IndexSettings
 
@@ -35,7 +35,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SOCKET_PATH_BYTES = 90  # the kernel's limit is 108, ours leaves room for the file's name
-_PRELOAD_AFTER_S = 1.0
+_PRELOAD_AFTER_S = 2.0
+"""Pause before the client library is imported: a second in which the loop answers little, so questions go first."""
 _READERS = 4
 _WRITERS = 2
 
@@ -84,7 +85,7 @@ class MilvusBackend:
         self._child: SupervisedProcess | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._reason = "not started"
-        self._preloading: asyncio.TimerHandle | None = None
+        self._preloading: asyncio.Task[None] | None = None
 
     @property
     def session(self) -> Session | None:
@@ -99,8 +100,8 @@ class MilvusBackend:
     async def start(self) -> None:
         """Start the child or begin to connect; returns at once. Raises OSError for an unusable folder."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Beside the child's start, not after it; but the server's own start, busy enough, comes first.
-        self._preloading = asyncio.get_running_loop().call_later(_PRELOAD_AFTER_S, self._preload)
+        # Beside the child's start; but the server's own start, busy enough, and its first questions come first.
+        self._preloading = asyncio.create_task(self._preload(), name="import the index client")
         if self._server is not None:
             connecting = self._connect(self._server, owner_mark(self._feed.catalog_id))
             self._connecting = asyncio.create_task(connecting, name="connect to milvus")
@@ -120,13 +121,15 @@ class MilvusBackend:
 
     async def stop(self) -> None:
         """Stop the child or disconnect, and end the threads."""
-        if self._preloading is not None:
-            self._preloading.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.gather(self._connecting, return_exceptions=True)
         if self._child is not None:
             await self._child.stop()
+        # After those that wait for it.
+        if self._preloading is not None:
+            self._preloading.cancel()
+            await asyncio.gather(self._preloading, return_exceptions=True)
         self._lose("stopped")
         if self._sockets is not None and self._sockets != self._folder:
             shutil.rmtree(self._sockets, ignore_errors=True)
@@ -161,8 +164,10 @@ class MilvusBackend:
         return await loop.run_in_executor(self._writers, functools.partial(call, *args, **kwargs))
 
     # --- the child
-    def _preload(self) -> None:
-        self._writers.submit(preload)
+    async def _preload(self) -> None:
+        if not preloaded():
+            await asyncio.sleep(_PRELOAD_AFTER_S)
+            await self.write(preload)
 
     def _socket_folder(self) -> Path:
         if len(bytes(self._folder)) <= _SOCKET_PATH_BYTES:
@@ -209,6 +214,8 @@ class MilvusBackend:
                 return
 
     async def _open_session(self, server: MilvusServer, owner: str) -> None:
+        if self._preloading is not None:
+            await asyncio.shield(self._preloading)
         connection = MilvusConnection(
             server,
             self.flavor,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import importlib
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from clag_server.vectors.translate import translated
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-__all__ = ["MAX_HITS", "CollectionInfo", "Flavor", "MilvusConnection", "preload"]
+__all__ = ["MAX_HITS", "CollectionInfo", "Flavor", "MilvusConnection", "preload", "preloaded"]
 
 MAX_HITS = 16_384
 """Most hits of one search, Milvus' own limit."""
@@ -40,6 +41,11 @@ _STAMP = "clag.stamp"  # a property: Milvus Lite forgets descriptions
 def preload() -> None:
     """Import the client library, which takes seconds, in the thread that calls this."""
     importlib.import_module("pymilvus")
+
+
+def preloaded() -> bool:
+    """Return whether the client library is imported."""
+    return "pymilvus" in sys.modules
 
 
 class Flavor(enum.Enum):

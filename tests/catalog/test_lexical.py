@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from clag_server.catalog import frequencies, lexical
 from clag_server.catalog.api import Catalog
+from clag_server.catalog.common_tokens import CommonTokens
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.types.cluster import PlacementPlan
 from tests.catalog import support
@@ -93,6 +94,35 @@ async def test_a_search_that_would_read_too_much_goes_by_the_rarest_words(catalo
     assert await found(["common", "rare", "unheard"], 5) == [keys[30]]
     newest_with_common = keys[:32][-5:]
     assert await found(["common"], 5) == newest_with_common
+
+
+async def test_a_common_word_is_counted_once_in_a_while_and_a_rare_one_each_time(
+    catalog: SqliteCatalog, ns: int
+) -> None:
+    now = 0.0
+    common = CommonTokens(clock=lambda: now)
+
+    async def found(tokens: list[str]) -> list[int]:
+        hits = await catalog._read(lambda c: lexical.search(c, ns, tokens, limit=99, postings=3, common=common))
+        return sorted(hits.keys.tolist())
+
+    keys = await indexed(catalog, ns, ["many"] * 4 + ["few"])
+    assert await found(["many", "few"]) == [keys[4]]
+    await catalog._write(lambda tx: lexical.remove(tx, ns, keys[1:4]))
+    assert await found(["many", "few"]) == [keys[4]]
+    now = 601.0
+    assert await found(["many", "few"]) == [keys[0], keys[4]]
+    await catalog._write(lambda tx: lexical.add(tx, ns, [(key, "few") for key in keys[1:4]]))
+    assert await found(["many", "few"]) == [keys[0]]
+    assert await found(["few"]) == keys[2:]
+
+
+def test_no_more_common_words_are_remembered_than_asked_for() -> None:
+    common = CommonTokens(size=2)
+    for token in ("a", "b", "a", "c"):
+        common.add(1, token)
+    assert [common.holds(1, token) for token in "abc"] == [True, False, True]
+    assert not common.holds(2, "a")
 
 
 async def test_words_of_one_namespace_are_not_found_in_another(catalog: Catalog, ns: int) -> None:

@@ -46,9 +46,10 @@ async def system_on(
     ingest: IngestConfig | None = None,
     index: Callable[[SqliteCatalog], VectorIndex] = ScanIndex,
     embedder: Embedder | None = None,
+    await_resumed: bool = True,
     **organize: object,
 ) -> AsyncIterator[MemorySystem]:
-    """Run a system on the catalog in `path`."""
+    """Run a system on the catalog in `path`; by default the namespaces with unfinished work are open at once."""
     catalog = SqliteCatalog(path / "catalog.db")
     system = MemorySystem(
         catalog=catalog,
@@ -61,6 +62,8 @@ async def system_on(
         now_ns=now_ns,
     )
     await system.start()
+    if await_resumed:
+        await system.registry.resumed()
     try:
         yield system
     finally:

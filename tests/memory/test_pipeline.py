@@ -43,6 +43,7 @@ async def running(path: Path, script: Script, **organize: object) -> AsyncIterat
         retrieve=RetrieveConfig(),
     )
     await system.start()
+    await system.registry.resumed()
     try:
         yield system
     finally:

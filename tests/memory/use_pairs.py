@@ -123,6 +123,7 @@ async def _system(models: Models, path: Path, organize: OrganizeConfig) -> Async
         retrieve=RetrieveConfig(),
     )
     await system.start()
+    await system.registry.resumed()
     try:
         yield system
     finally:
