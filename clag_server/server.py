@@ -40,6 +40,7 @@ from clag_server.models.scripted import ScriptError
 from clag_server.models.specs import StoreError
 from clag_server.ops.directories import DirectorySize
 from clag_server.ops.errors import ModelsMissing, StartRefused, UnusableFile
+from clag_server.ops.garbage import collected_when_open, settle
 from clag_server.ops.logging import configure_logging
 from clag_server.ops.signals import StopSignals, stop_signals
 from clag_server.ops.tokens import read_token
@@ -112,7 +113,7 @@ async def run(settings: Settings) -> int:
     """
     _configure_logging(settings.log)
     try:
-        with locked(settings):
+        with locked(settings), collected_when_open():
             return await _Server(settings, credentials_of(settings)).run()
     except StartRefused as refused:
         _log.error("cannot start", reason=str(refused))
@@ -183,6 +184,7 @@ class _Server:
         await self._system.start()
         await self._feeds.start()
         self._gate.open()
+        settle()
         self._health.set(CLUSTER_SERVICE, serving=True)
         self._health.set(ADMIN_SERVICE, serving=True)
         _log.info("stores are open", data_dir=str(self._settings.storage.data_dir))

@@ -22,6 +22,23 @@ def unit(vector: Vector) -> Vector:
     return (vector / length).astype(np.float32) if length > _NO_LENGTH else np.zeros_like(vector)
 
 
+def rows_of_one(vectors: Sequence[Vector]) -> NDArray[np.float32] | None:
+    """Return the matrix whose rows, all of them and in this order, the vectors are; None where there is none.
+
+    The catalog reads many vectors as one matrix; to copy that together again takes longer than to read it.
+    """
+    whole, width = vectors[0].base, len(vectors[0])
+    if not isinstance(whole, np.ndarray) or whole.dtype != np.float32 or not whole.flags.c_contiguous:
+        return None
+    if whole.size != len(vectors) * width:
+        return None
+    here, step = whole.__array_interface__["data"][0], whole.itemsize * width
+    for row, vector in enumerate(vectors):
+        if vector.base is not whole or vector.__array_interface__["data"][0] != here + row * step:
+            return None
+    return whole.reshape(len(vectors), width)
+
+
 class CentroidTable:
     """Unit vectors of shape (dim,) by integer number, each with a group (its cluster) and a size (memories).
 
@@ -72,7 +89,8 @@ class CentroidTable:
         room = max(64, 1 << (rows - 1).bit_length() if rows else 0)
         self._matrix = np.zeros((room, self._dim), dtype=np.float32)
         self._numbers, self._groups, self._sizes = (np.zeros(room, dtype=np.int64) for _ in range(3))
-        lengths = np.linalg.norm(sums, axis=1, keepdims=True) if rows else np.zeros((0, 1), dtype=np.float32)
+        # Not np.linalg.norm, which writes all squares down first.
+        lengths = np.sqrt(np.einsum("ij,ij->i", sums, sums))[:, None]
         np.divide(sums, lengths, out=self._matrix[:rows], where=lengths > _NO_LENGTH)
         self._numbers[:rows] = numbers
         self._groups[:rows] = 0 if groups is None else groups

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from clag_server.memory.centroids import CentroidTable, unit
+from clag_server.memory.centroids import CentroidTable, rows_of_one, unit
 from clag_server.types.cluster import Cluster, ClusterField, ClusterState, Episode
 from clag_server.types.memory import Matrix, Vector
 
@@ -134,7 +134,8 @@ class ClusterMap:
         founded = {cluster.cluster for cluster in clusters if cluster.closed_episodes > 0}
         self.archived.update(self.clusters.keys() - active)
         self.provisional.update(self.clusters.keys() - founded)
-        candidates = [cluster for cluster in clusters if cluster.cluster in active & founded]
+        routable = active & founded
+        candidates = [cluster for cluster in clusters if cluster.cluster in routable]
         self.routable.fill(
             [cluster.cluster for cluster in candidates],
             self._stacked([cluster.vector_sum for cluster in candidates]),
@@ -143,7 +144,10 @@ class ClusterMap:
 
     def _stacked(self, sums: Sequence[Vector]) -> Matrix:
         """Return sums as the rows of a matrix (n, dim), also where there are none."""
-        return np.stack(sums) if sums else np.zeros((0, self.dim), dtype=np.float32)
+        if not sums:
+            return np.zeros((0, self.dim), dtype=np.float32)
+        whole = rows_of_one(sums)
+        return np.stack(sums) if whole is None else whole
 
     def _join_session(self, episode: Episode) -> None:
         self._session_episodes.setdefault(episode.session_id, set()).add(episode.episode)

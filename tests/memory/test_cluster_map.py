@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from clag_server.memory.centroids import rows_of_one, unit
 from clag_server.memory.cluster_map import ClusterMap
 from clag_server.types.cluster import Episode
 
@@ -49,3 +52,22 @@ def test_every_episode_of_a_loaded_map_can_be_removed() -> None:
         loaded.remove_episode(one.episode)
     assert (loaded.memory_count, loaded.episodes, loaded.open_episodes) == (0, {}, {})
     assert loaded.runs_around("s", 12) == ()
+
+
+def test_vectors_read_as_one_matrix_are_taken_as_they_are_and_others_put_together() -> None:
+    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
+    flat = np.frombuffer(whole.tobytes(), dtype=np.float32).reshape(3, 4)
+    for matrix in (whole, flat):
+        found = rows_of_one(list(matrix))
+        assert found is not None
+        assert np.shares_memory(found, matrix)
+        assert np.array_equal(found, matrix)
+    # In another order, with one that is not of it, fewer of them, its columns: they are not the matrix.
+    strangers = [whole[0], np.array(whole[1]), whole[2]]
+    for vectors in (list(whole[::-1]), strangers, list(whole[:2]), list(whole.T)):
+        assert rows_of_one(vectors) is None
+    for order in ([0, 1, 2], [2, 0, 1]):
+        episodes = [replace(EPISODES[i], vector_sum=whole[i]) for i in order]
+        table = ClusterMap(DIM, episodes, ()).episode_centroids
+        for i in order:
+            assert np.allclose(table.get(EPISODES[i].episode), unit(whole[i]))
