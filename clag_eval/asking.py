@@ -1,7 +1,8 @@
 """Answers of the server's language model, given exactly the memories that a method found.
 
-`Answer` retrieves for itself; a filter on ids leaves it no choice, so that all methods are answered by the same model
-with the same prompt. A server that does not serve `Answer` yet is said so, and the run goes on without answers.
+`Answer` retrieves for itself; a filter on ids leaves it no choice, so that all methods are answered by the same
+model with the same prompt. A server that does not serve `Answer` yet is said so, and the run goes on without
+answers.
 """
 
 from __future__ import annotations

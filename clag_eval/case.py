@@ -1,4 +1,4 @@
-"""A case study: one question, the clusters that were picked and pruned, what each method found, what was answered."""
+"""A case study: one question, the clusters picked and pruned, what each method found, what was answered."""
 
 from __future__ import annotations
 

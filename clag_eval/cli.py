@@ -42,7 +42,7 @@ def cli() -> None:
 @cli.command("run")
 @asked_options
 @click.option("--answers", is_flag=True, help="Have the language model answer from what each method found.")
-@click.option("--shuffle", type=int, metavar="SEED", help="Control: memories arrive in random order, without sessions.")
+@click.option("--shuffle", type=int, metavar="SEED", help="Control: memories in random order, without sessions.")
 @click.option("--json", "target", type=_FILE, required=True, help="File to write the result to.")
 @click.option("--markdown", "page", type=_FILE, help="File to write the tables to.")
 @click.option("--plots", type=_FOLDER, help="Folder to draw plots into.")
@@ -59,8 +59,8 @@ def run_command(
 ) -> None:
     """Evaluate methods side by side and write the result as JSON.
 
-    Finished pools are kept beside the JSON file, in FILE.partial, until the run is complete: the same command goes on
-    where it was broken off.
+    Finished pools are kept beside the JSON file, in FILE.partial, until the run is complete: the same command goes
+    on where it was broken off.
     """
     if answers and asked.slm == "never":
         raise click.UsageError("--answers needs a language model: use --slm auto or --slm always")

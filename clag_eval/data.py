@@ -110,8 +110,8 @@ def limited(data: Dataset, *, pools: int = 0, questions: int = 0, only: Sequence
 def shuffled(data: Dataset, seed: int) -> Dataset:
     """Return the data with the memories of each pool in random order.
 
-    A control: what retrieval gains from neighbours in time must be gone, and no more than that. Sessions are left out,
-    for they would give the order back.
+    A control: what retrieval gains from neighbours in time must be gone, and no more than that. Sessions are left
+    out, for they would give the order back.
     """
     pools = []
     for pool in data.pools:

@@ -1,8 +1,8 @@
 """Is a difference more than chance? Paired bootstrap over questions.
 
-Both methods are scored on the same questions; questions are drawn again with replacement, and the differences of the
-means lie within the interval in 95 of 100 draws. Questions of one pool are not quite independent of one another, so
-that the true interval is somewhat wider.
+Both methods are scored on the same questions; questions are drawn again with replacement, and the differences of
+the means lie within the interval in 95 of 100 draws. Questions of one pool are not quite independent of one
+another, so that the true interval is somewhat wider.
 """
 
 from __future__ import annotations

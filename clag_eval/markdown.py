@@ -116,7 +116,7 @@ def _differences(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _by_category(document: Mapping[str, Any], kinds: Sequence[str]) -> str:
     found = {(row["method"], row["category"]): row for row in document["categories"]}
-    counts = {kind: max(row["questions"] for row in document["categories"] if row["category"] == kind) for kind in kinds}
+    counts = {row["category"]: row["questions"] for row in document["categories"]}
     rows = []
     for method in dict.fromkeys(row["method"] for row in document["categories"]):
         cells = {"method": method}

@@ -1,8 +1,8 @@
 """Retrieval metrics, by question and averaged.
 
-With k the first hits (10) and g the evidence: precision is hits / k, recall hits / |g|, F1 that of the two for each
-question and averaged then, nDCG has binary gains and its ideal puts min(k, |g|) of the evidence first, hit is 1 when
-there is any evidence among the first k. `evidence` is recall of what fits into a context of so many tokens.
+With k the first hits (10) and g the evidence: precision is hits / k, recall hits / |g|, F1 that of the two for
+each question and averaged then, nDCG has binary gains and its ideal puts min(k, |g|) of the evidence first, hit is
+1 when there is any evidence among the first k. `evidence` is recall of what fits into a context of so many tokens.
 """
 
 from __future__ import annotations

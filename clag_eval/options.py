@@ -60,7 +60,9 @@ def asked_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _OPTIONS: Final = (
-    click.option("--data", required=True, metavar="KIND:PATH", help=f"Your copy of the data; KIND: {', '.join(KINDS)}."),
+    click.option(
+        "--data", required=True, metavar="KIND:PATH", help=f"Your copy of the data; KIND: {', '.join(KINDS)}."
+    ),
     click.option(
         "--methods",
         default=",".join(DEFAULT),
@@ -77,7 +79,7 @@ _OPTIONS: Final = (
         show_default=True,
         help="Whether the language model takes part. With never, servers that are started have none.",
     ),
-    click.option("--model", default="", help="Language model of servers that are started; else the product's default."),
+    click.option("--model", default="", help="Language model of servers that are started."),
     click.option(
         "--budgets",
         default=",".join(map(str, _DEFAULTS.shown)),
@@ -106,7 +108,9 @@ _OPTIONS: Final = (
         "organize.strategy. May be repeated.",
     ),
     click.option("--token", default="", envvar="CLAG_EVAL_TOKEN", help="Bearer token of these servers."),
-    click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of servers that are started."),
+    click.option(
+        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of servers that are started."
+    ),
 )
 
 _NAMES: Final = (

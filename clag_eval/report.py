@@ -1,4 +1,4 @@
-"""The JSON document of a run: how it was made, a summary row for each method, categories, and every question's row."""
+"""The JSON document of a run: how it was made, a summary row a method, categories, every question's row."""
 
 from __future__ import annotations
 

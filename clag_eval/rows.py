@@ -151,7 +151,8 @@ class Kept:
             except json.JSONDecodeError:
                 if number == len(lines) - 1:
                     break  # the run ended while it wrote this
-                raise DataError(f"{self.path}: line {number + 1} is damaged; delete the file to start again") from None
+                damage = f"{self.path}: line {number + 1} is damaged; delete the file to start again"
+                raise DataError(damage) from None
             if number == 0:
                 if record != json.loads(json.dumps(self.settings)):
                     raise DataError(f"{self.path} is of a run with other settings; delete it to start again")

@@ -1,4 +1,4 @@
-"""One run: every pool is organized once for each way of grouping, and all methods answer the same questions on it."""
+"""One run: each pool is organized once a way of grouping, and all methods answer the same questions on it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ def _started(choice: ServerChoice, layout: str, root: Path, log: Path) -> subpro
     for key, value in settings.items():
         environment["CLAG_" + key.upper().replace(".", "__")] = value
     with log.open("ab") as out:
-        return subprocess.Popen([sys.executable, "-m", "clag_server.server"], env=environment, stdout=out, stderr=out)
+        command = [sys.executable, "-m", "clag_server.server"]
+        return subprocess.Popen(command, env=environment, stdout=out, stderr=out)
 
 
 async def _ready(client: AsyncClient, child: subprocess.Popen[bytes] | None) -> None:

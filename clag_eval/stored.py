@@ -87,8 +87,8 @@ async def store(
 ) -> StoredPool:
     """Stream a pool in and wait until it is organized.
 
-    What is there from an earlier, broken run is not stored again: ids are the same. A namespace that holds something
-    else is refused, for it would be found too.
+    What is there from an earlier, broken run is not stored again: ids are the same. A namespace that holds
+    something else is refused, for it would be found too.
 
     Args:
         client: The server.
@@ -159,7 +159,8 @@ async def _read_back(stored: StoredPool) -> None:
     found: dict[int, Sequence[float]] = {}
     async for memory in stored.client.list_memories(stored.namespace, page_size=500, include_embeddings=True):
         if memory.memory_id not in rows:
-            raise EvaluationError(f"the namespace {stored.namespace} holds memories that are not of {stored.pool.name}")
+            strange = f"the namespace {stored.namespace} holds memories that are not of {stored.pool.name}"
+            raise EvaluationError(strange)
         cluster_of[memory.memory_id] = memory.cluster_id
         found[rows[memory.memory_id]] = memory.embedding
     if len(found) != len(rows):

@@ -1,8 +1,8 @@
 """How every memory of a pool scores on a question, out of the product's own explanations.
 
-A retrieval explains each hit with the cosine of its embedding and the question's. Asked in global mode for one page of
-the pool after the other (an attribute names the page), it tells the cosine of every memory: all that dense baselines
-need, with the embedder of the product and without touching it.
+A retrieval explains each hit with the cosine of its embedding and the question's. Asked in global mode for one
+page of the pool after the other (an attribute names the page), it tells the cosine of every memory: all that dense
+baselines need, with the embedder of the product and without touching it.
 """
 
 from __future__ import annotations

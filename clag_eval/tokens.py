@@ -1,7 +1,8 @@
 """Tokens of texts that the server did not count, estimated from those that it did.
 
-Contexts of the product come with their length in tokens of the server's tokenizer. For methods that are computed here,
-a text's words and marks are counted and multiplied by what the server's own contexts of the same pool cost a piece.
+Contexts of the product come with their length in tokens of the server's tokenizer. For methods that are computed
+here, a text's words and marks are counted and multiplied by what the server's own contexts of the same pool cost a
+piece.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Chats like those of RealTalk: a directory of JSON files, a chat each, or one such file.
 
 A chat is an object with `session_1`, `session_2`, ... (lists of messages with `clean_text` or `text`, `speaker`,
-`dia_id`, and `date_time` where known), times in `session_1_date_time`, and questions in `qa`, of the form of LoCoMo
-(`question`, `answer`, `evidence`, `category`). Times are read in the forms below and left out where they are in none.
+`dia_id`, and `date_time` where known), times in `session_1_date_time`, and questions in `qa`, of the form of
+LoCoMo (`question`, `answer`, `evidence`, `category`). Times are read in the forms below and left out where they
+are in none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HotpotQA and BioASQ in the form of the paper: pools of sentences, 20 questions each, `gold_turn_ids`.
 
-Each pool is one list of sentences in the order of the passages that they are cut from. Their common time and speaker
-("System") say nothing and are left out.
+Each pool is one list of sentences in the order of the passages that they are cut from. Their common time and
+speaker ("System") say nothing and are left out.
 """
 
 from __future__ import annotations

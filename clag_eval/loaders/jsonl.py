@@ -8,8 +8,9 @@ of which `id` and `text` are needed; a question is
 
     {"id": "q1", "question": "...", "evidence": ["m1"], "answer": "...", "category": "plain", "pool": "a"}
 
-of which `question` and `evidence` are needed. Order of lines is order of arrival. Memories and questions of one `pool`
-belong together; without it all are in one. The names `stream.jsonl` and other keys of `clag ingest` are fine too.
+of which `question` and `evidence` are needed. Order of lines is order of arrival. Memories and questions of one
+`pool` belong together; without it all are in one. The names `stream.jsonl` and other keys of `clag ingest` are
+fine too.
 """
 
 from __future__ import annotations

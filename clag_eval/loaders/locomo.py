@@ -1,9 +1,10 @@
 """LoCoMo: ten very long conversations, `locomo10.json` as published.
 
-Oddities and what is done about them: evidence is written in several ways (`D8:6; D9:17`, `D:11:26`, `D30:05`), so every
-session and turn number in such a string counts; ids that no turn has are passed over; questions without any evidence
-are left out (4 of 1,986). Category 5 has no right answer, only `adversarial_answer`; some answers are integers. All
-turns of a session carry the session's time, taken as UTC. The caption of an image is part of the text.
+Oddities and what is done about them: evidence is written in several ways (`D8:6; D9:17`, `D:11:26`, `D30:05`), so
+every session and turn number in such a string counts; ids that no turn has are passed over; questions without any
+evidence are left out (4 of 1,986). Category 5 has no right answer, only `adversarial_answer`; some answers are
+integers. All turns of a session carry the session's time, taken as UTC. The caption of an image is part of the
+text.
 """
 
 from __future__ import annotations

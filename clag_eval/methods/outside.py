@@ -9,8 +9,9 @@ Write a module with a factory that returns an object of this form, and name it `
         async def add(self, memory: clag_eval.data.Memory) -> None: ...   # one after the other, in order of arrival
         async def search(self, question: str, limit: int) -> list[str]: ...   # ids of memories, best first
 
-Systems that rewrite memories have to keep the id of the memory that a text came from; where one of theirs came from
-several, all of these ids count, in order. What is found is measured like the baselines: ranking, contexts filled by rank.
+Systems that rewrite memories have to keep the id of the memory that a text came from; where one of theirs came
+from several, all of these ids count, in order. What is found is measured like the baselines: ranking, contexts
+filled by rank.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The product itself, as a client gets it: one call for the ten best, one for each context.
 
-`clag`, `cosine` and `kmeans` differ in how their servers group memories, `global` ranks all memories with the product's
-own hybrid score, and `amem` does so on a server without clusters, where memories evolve with all others.
+`clag`, `cosine` and `kmeans` differ in how their servers group memories, `global` ranks all memories with the
+product's own hybrid score, and `amem` does so on a server without clusters, where memories evolve with all others.
 """
 
 from __future__ import annotations

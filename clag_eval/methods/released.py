@@ -1,13 +1,13 @@
 """`released`: the published algorithm's rules for clusters and selection, emulated without a language model.
 
-Written from the published description, not from its code: single memories are what is routed; the first hundred are
-gathered and parted into three clusters by k-means; a later one joins the nearest centroid where that is near enough and
-founds a cluster else; centroids stay what they were when the cluster was founded; above 300 memories a cluster is parted
-in two. A question is compared with the centroids; the nearest few are its candidates, of which some are chosen; the ten
-memories of the chosen ones that are nearest to the question are found, nothing else.
+Written from the published description, not from its code: single memories are what is routed; the first hundred
+are gathered and parted into three clusters by k-means; a later one joins the nearest centroid where that is near
+enough and founds a cluster else; centroids stay what they were when the cluster was founded; above 300 memories a
+cluster is parted in two. A question is compared with the centroids; the nearest few are its candidates, of which
+some are chosen; the ten memories of the chosen ones that are nearest to the question are found, nothing else.
 
-Without a language model the choice among the candidates is their order. How many are chosen is up to the model in the
-original; `_CHOSEN` is the number that comes closest to what was measured of it.
+Without a language model the choice among the candidates is their order. How many are chosen is up to the model in
+the original; `_CHOSEN` is the number that comes closest to what was measured of it.
 """
 
 from __future__ import annotations
