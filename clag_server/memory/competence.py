@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clag_server.types.competence import FULL_WEIGHT, ProbeReport, Skill, Trust, TrustPolicy
+from clag_server.types.competence import (
+    FULL_WEIGHT,
+    ChoiceForm,
+    ChoiceSetting,
+    ProbeReport,
+    Skill,
+    Trust,
+    TrustPolicy,
+)
 
 _NOTHING = Trust()
 _ALL = Trust(dict.fromkeys(Skill, FULL_WEIGHT))
@@ -18,10 +26,14 @@ class Competence:
 
     Args:
         policy: Who says how far it is trusted.
+        choice: Which form votes have.
     """
 
-    def __init__(self, policy: TrustPolicy = TrustPolicy.PROBE) -> None:
+    def __init__(
+        self, policy: TrustPolicy = TrustPolicy.PROBE, choice: ChoiceSetting = ChoiceSetting.AUTO
+    ) -> None:
         self._policy = policy
+        self._choice = choice
         self._report: ProbeReport | None = None
         self._listeners: list[Callable[[], None]] = []
 
@@ -36,13 +48,24 @@ class Competence:
         return self._report
 
     @property
+    def form(self) -> ChoiceForm:
+        """The form that votes on routing have: as the settings say, else the best one for this model."""
+        if self._choice.form is not None:
+            return self._choice.form
+        return ChoiceForm.CHANNEL if self._report is None else self._report.form
+
+    @property
     def trust(self) -> Trust:
-        """How far the SLM is trusted at each skill."""
+        """How far the SLM is trusted at each skill; at routing, in the form that votes have."""
         if self._policy is TrustPolicy.FULL:
             return _ALL
         if self._policy is TrustPolicy.NONE or self._report is None:
             return _NOTHING
-        return Trust({result.skill: result.weight for result in self._report.skills})
+        weights = {result.skill: result.weight for result in self._report.skills}
+        if Skill.ROUTING in weights and self.form is not self._report.form:
+            tried = {result.form: result.weight for result in self._report.forms}
+            weights[Skill.ROUTING] = tried.get(self.form, 0.0)
+        return Trust(weights)
 
     def learned(self, report: ProbeReport) -> None:
         """Take the outcome of a probe; whoever waits for it is told."""
