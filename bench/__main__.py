@@ -7,12 +7,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from bench import crash, faults, grouping, ingest, organize, retrieve, scale, slm, spoil
+from bench import crash, faults, grouping, ingest, organize, relevance, retrieve, scale, slm, spoil
 from bench.grouping_data import DATA_DIR
 
 BENCHES = {"ingest": ingest.main, "retrieve": retrieve.main}
 STORE = ("crash", "faults", "scale")
-ORGANIZING = ("grouping", "organize", "spoil")
+ORGANIZING = ("grouping", "organize", "relevance", "spoil")
 
 
 def main() -> None:
@@ -79,6 +79,9 @@ async def _store(arguments: argparse.Namespace) -> int:
 
 async def _organizing(arguments: argparse.Namespace) -> None:
     """Run a benchmark of how memories are organized."""
+    if arguments.name == "relevance":
+        await relevance.main(quick=arguments.quick, data_dir=arguments.data_dir, report=arguments.report)
+        return
     chosen = {"quick": arguments.quick, "slm": arguments.slm, "report": arguments.report}
     if arguments.name == "organize":
         await organize.main(

@@ -188,7 +188,7 @@ class RetrieveConfig:
         access_weight: What a memory that is often returned gains over one that never was; 0: use does not count.
         half_life_days: After so many days, what age and use add is half as much.
         max_wait_s: Longest wait for `at_least_as_fresh` where the call has no deadline.
-        cache_vectors: Vectors of recently used episodes kept in memory (memories).
+        cache_mib: Memory for the vectors of recently used episodes, of all namespaces together; 0: none is kept.
         answer_relevance: `Answer` refuses a question where the memories found bear on it with less likelihood than
             this, see `memory.relevance`; 0: never.
         archived_cosine: An archived cluster takes part in a question that is at least this near to its centroid,
@@ -222,7 +222,7 @@ class RetrieveConfig:
     access_weight: float = 0.0
     half_life_days: float = 30.0
     max_wait_s: float = 10.0
-    cache_vectors: int = 50_000
+    cache_mib: int = 80
     archived_cosine: float = 0.5
     answer_relevance: float = 0.5
     choice_clusters: int = 5

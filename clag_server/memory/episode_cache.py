@@ -12,19 +12,28 @@ from clag_server.memory.cluster_map import ClusterMap
 
 
 class EpisodeCache:
-    """A least-recently-used cache of `EpisodeMembers` by namespace and episode, bounded in memories.
+    """A least-recently-used cache of `EpisodeMembers` by namespace and episode, bounded in bytes.
 
     An entry is valid as long as the episode's size and last position are those it was read with, so growth and
     deletion invalidate it without anyone telling.
+
+    Args:
+        catalog: Where members are read.
+        max_bytes: What the vectors and numbers of all entries may take together.
     """
 
-    def __init__(self, catalog: Catalog, *, max_memories: int) -> None:
+    def __init__(self, catalog: Catalog, *, max_bytes: int) -> None:
         self._catalog = catalog
-        self._max = max_memories
+        self._max = max_bytes
         self._entries: OrderedDict[tuple[int, int], tuple[tuple[int, int], EpisodeMembers]] = OrderedDict()
         self._size = 0
         self._epochs: dict[int, int] = {}
         """Namespace -> how often it was told to forget: what was read before does not enter the cache after."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that the entries take."""
+        return self._size
 
     async def members(self, ns: int, cluster_map: ClusterMap, episodes: Sequence[int]) -> EpisodeMembers:
         """Return the members of the episodes, in the order of the episodes, then by position."""
@@ -56,23 +65,23 @@ class EpisodeCache:
         for number in episodes:
             entry = self._entries.pop((ns, number), None)
             if entry is not None:
-                self._size -= len(entry[1].keys)
+                self._size -= _bytes(entry[1])
 
     def drop(self, ns: int) -> None:
         """Forget a namespace."""
         self._epochs[ns] = self._epochs.get(ns, 0) + 1
         for key in [key for key in self._entries if key[0] == ns]:
-            self._size -= len(self._entries.pop(key)[1].keys)
+            self._size -= _bytes(self._entries.pop(key)[1])
 
     def _put(self, ns: int, number: int, stamp: tuple[int, int], members: EpisodeMembers) -> None:
         old = self._entries.pop((ns, number), None)
         if old is not None:
-            self._size -= len(old[1].keys)
+            self._size -= _bytes(old[1])
         self._entries[(ns, number)] = (stamp, members)
-        self._size += len(members.keys)
+        self._size += _bytes(members)
         while self._size > self._max and self._entries:
             _, (_, evicted) = self._entries.popitem(last=False)
-            self._size -= len(evicted.keys)
+            self._size -= _bytes(evicted)
 
 
 def concatenate(parts: Sequence[EpisodeMembers]) -> EpisodeMembers:
@@ -96,3 +105,8 @@ def _by_episode(members: EpisodeMembers) -> dict[int, EpisodeMembers]:
             members.keys[rows], members.episodes[rows], members.positions[rows], members.vectors[rows]
         )
     return result
+
+
+def _bytes(members: EpisodeMembers) -> int:
+    arrays = (members.keys, members.episodes, members.positions, members.vectors)
+    return sum(array.nbytes for array in arrays)

@@ -78,7 +78,7 @@ class MemorySystem:
         self._bytes_on_disk = bytes_on_disk
         self._now_ns = now_ns
         self._hub = ProgressHub()
-        self._cache = EpisodeCache(catalog, max_memories=retrieve.cache_vectors)
+        self._cache = EpisodeCache(catalog, max_bytes=retrieve.cache_mib << 20)
         self.competence = Competence(organize.trust, organize.choice)
         self._registry = NamespaceRegistry(
             catalog=catalog,

@@ -192,6 +192,29 @@ def test_a_question_that_finds_nothing_hears_of_archived_clusters(cli: Cli, stub
     assert "No memory was found; 1 cluster is archived (`clag clusters --archived`)." in done.out.splitlines()
 
 
+def test_answer_prints_what_it_rests_on_and_ends_with_one_where_nothing_bears_on_it(
+    make_server: ServerMaker, namespace: str, tmp_path: Path
+) -> None:
+    server = make_server().start()
+    cli = Cli(server, namespace, tmp_path)
+    file = tmp_path / "memories.jsonl"
+    file.write_text(jsonl(*LINES), encoding="utf-8")
+    assert cli("ingest", file, "--ack", "organized").code == 0
+    (server.root / "script.json").write_text('{"generate": ["In bay B7.\\u001b[2J"]}', encoding="utf-8")
+    done = cli("answer", "Where is the dock?")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("In bay B7.\\x1b[2J\n")
+    assert "It was given:" in done.out
+    assert "m3" in done.out
+    document = cli("answer", "Where is the dock?", "--json", "--how", "in one word").document()
+    assert document["answer"].startswith("In bay B7.")
+    assert document["done"]["end"] == "ANSWER_END_COMPLETE"
+    assert "m3" in document["done"]["memory_ids"]
+    refused = cli("answer", "Who composed the violin sonata?")
+    assert (refused.code, refused.out.strip()) == (1, "")
+    assert "No memory that was found bears on the question" in refused.err
+
+
 def test_a_retrieval_shows_clusters_memories_context_and_search_space(stored: Cli) -> None:
     done = stored("retrieve", "Where is the dock?", "--context-tokens", "100")
     assert done.code == 0
