@@ -112,8 +112,7 @@ def written(case: Case) -> str:
     question = case.question
     parts = [
         "# A question from end to end",
-        f"Made by `clag-eval case` from {case.data}, {case.pool.name}: {len(case.pool.memories):,} memories. "
-        f"Memories are quoted in part, for illustration; the data has its own licence.",
+        _source(case),
         f"**Question** ({question.id}, category {question.category or 'none'}): {question.text}",
     ]
     if question.answer is not None:
@@ -130,6 +129,14 @@ def written(case: Case) -> str:
     elif not case.slm:
         parts.append("No language model was asked for an answer (`--slm never`).")
     return "\n\n".join(parts) + "\n"
+
+
+def _source(case: Case) -> str:
+    held = f"{case.pool.name}: {len(case.pool.memories):,} memories"
+    return (
+        f"Made by `clag-eval case` from {case.data}, {held}. "
+        "Memories are quoted in part, for illustration; the data has its own licence."
+    )
 
 
 def _clusters(selection: pb.ClusterSelection) -> list[str]:

@@ -54,9 +54,7 @@ def _row(
 
 
 def _scores(document: Mapping[str, Any], method: str) -> dict[tuple[str, str], Mapping[str, float]]:
-    return {
-        (row["pool"], row["question"]): row["scores"] for row in document["rows"] if row["method"] == method
-    }
+    return {(row["pool"], row["question"]): row["scores"] for row in document["rows"] if row["method"] == method}
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, str]:

@@ -18,7 +18,8 @@ def shown_progress() -> Iterator[Progress]:
         yield _lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     doing = TextColumn("{task.description}", markup=False)
     columns = (BarColumn(24), MofNCompleteColumn(), doing, TimeRemainingColumn())

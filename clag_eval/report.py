@@ -106,9 +106,7 @@ def _answers(rows: Sequence[Row]) -> dict[str, Any]:
     return made
 
 
-def _with_difference(
-    name: str, by_method: Mapping[str, Sequence[Block]], baseline: str
-) -> dict[str, Any]:
+def _with_difference(name: str, by_method: Mapping[str, Sequence[Block]], baseline: str) -> dict[str, Any]:
     made = summary_row(name, by_method[name])
     if baseline and name != baseline:
         ours, theirs = rows_of(by_method[name]), rows_of(by_method[baseline])

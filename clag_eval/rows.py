@@ -158,7 +158,7 @@ class Kept:
                     raise DataError(f"{self.path} is of a run with other settings; delete it to start again")
                 continue
             self.blocks.append(Block.read(record))
-        self._write_all()
+        self._write_all(self.path)
 
     def add(self, block: Block) -> None:
         """Keep a finished block."""
@@ -166,7 +166,7 @@ class Kept:
         if self.path is None:
             return
         if not self.path.exists():
-            self._write_all()
+            self._write_all(self.path)
             return
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(asdict(block)))
@@ -180,9 +180,8 @@ class Kept:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
-    def _write_all(self) -> None:
-        assert self.path is not None
-        self.path.write_text(_line(self.settings) + "".join(_line(asdict(one)) for one in self.blocks), "utf-8")
+    def _write_all(self, path: Path) -> None:
+        path.write_text(_line(self.settings) + "".join(_line(asdict(one)) for one in self.blocks), "utf-8")
 
 
 def _line(record: Mapping[str, Any]) -> str:

@@ -65,9 +65,7 @@ class RunFacts:
             self.notes.append(text)
 
 
-async def run(
-    data: Dataset, options: RunOptions, choice: ServerChoice, kept: Kept, progress: Progress
-) -> RunFacts:
+async def run(data: Dataset, options: RunOptions, choice: ServerChoice, kept: Kept, progress: Progress) -> RunFacts:
     """Evaluate what is not kept yet; the blocks are in `kept` afterwards.
 
     Raises:
@@ -240,4 +238,3 @@ def _map(stored: StoredPool) -> PoolMap:
         ],
         titles=[stored.clusters[name].title for name in names],
     )
-

@@ -49,7 +49,7 @@ class Bm25:
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
-        self._lexicon: Lexicon | None = None
+        self._lexicon = Lexicon(())
 
     async def prepare(self, stored: StoredPool) -> None:
         """Index the words of the pool."""
@@ -57,7 +57,6 @@ class Bm25:
 
     async def find(self, stored: StoredPool, question: Question) -> Found:
         """Rank by BM25."""
-        assert self._lexicon is not None
         scores = self._lexicon.scores(question.text)
         return found_by_score(stored, np.where(scores > 0, scores, -np.inf), self._budgets)
 
@@ -69,7 +68,7 @@ class Hybrid:
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
-        self._lexicon: Lexicon | None = None
+        self._lexicon = Lexicon(())
 
     async def prepare(self, stored: StoredPool) -> None:
         """Index the words of the pool."""
@@ -77,7 +76,6 @@ class Hybrid:
 
     async def find(self, stored: StoredPool, question: Question) -> Found:
         """Rank by the convex sum; where no word matches, by cosine."""
-        assert self._lexicon is not None
         dense = await cosines(stored, question.text)
         both = 0.5 * min_max(dense) + 0.5 * min_max(self._lexicon.scores(question.text))
         return found_by_score(stored, both, self._budgets)
