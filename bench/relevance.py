@@ -1,8 +1,8 @@
 """What tells a question that the memories speak of from one that they do not, and where the threshold belongs.
 
-Every pool is asked its own questions and those of another pool, through the product's own retrieval; what speaks for
-an answer is gathered as `Answer` gathers it. A logistic regression over half of the pools gives the weights, the
-other half what they are worth. Data is read where it lies; pools that are not there are left out.
+Every pool is asked its own questions and those of another pool, through the product's own retrieval; what speaks
+for an answer is gathered as `Answer` gathers it. A logistic regression over half of the pools gives the weights,
+the other half what they are worth. Data is read where it lies; pools that are not there are left out.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def main(*, quick: bool, data_dir: Path, report: Path | None = None) -> No
         found += await _measure(data, pools)
         print(f"{data}: {len(found)} questions so far", flush=True)
     if report is not None:
-        report.write_text("\n".join(json.dumps(asdict(one)) for one in found), encoding="utf-8")
+        _write(report, found)
     if found:
         _print_signals(found)
         _print_fit(found)
@@ -128,6 +128,10 @@ async def _asked(system: MemorySystem, data: str, pool: Pool) -> list[Measured]:
     return list(await asyncio.gather(*(ask(one.text, one.kind) for one in pool.posed)))
 
 
+def _write(report: Path, found: Sequence[Measured]) -> None:
+    report.write_text("\n".join(json.dumps(asdict(one)) for one in found), encoding="utf-8")
+
+
 def _print_signals(found: Sequence[Measured]) -> None:
     print("\narea under the curve, own questions against those of ...")
     groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
@@ -152,8 +156,9 @@ def _print_fit(found: Sequence[Measured]) -> None:
     weights = fitted([one for one in usable if one.pool in half])
     tested = [one for one in usable if one.pool not in half]
     right = sum((_score(one, weights) >= 0) == (one.kind == ANSWERABLE) for one in tested)
-    print(f"\nfitted on {len(half)} pools: cosine {weights[0]:.2f}, coverage {weights[1]:.2f}, offset {weights[2]:.2f}")
-    print(f"on the other {len(pools) - len(half)}: {right / len(tested):.1%} right, both sides weighing the same in the fit")
+    cosine, coverage, offset = weights
+    print(f"\nfitted on {len(half)} pools: cosine {cosine:.2f}, coverage {coverage:.2f}, offset {offset:.2f}")
+    print(f"on the other {len(pools) - len(half)}: {right / len(tested):.1%} right (own and others weigh the same)")
     print("on all: " + ", ".join(f"{value:.2f}" for value in fitted(usable)))
 
 
@@ -168,7 +173,7 @@ def _print_thresholds(found: Sequence[Measured]) -> None:
 
 
 def fitted(rows: Sequence[Measured], *, rounds: int = 50, ridge: float = 1e-3) -> NDArray[np.float64]:
-    """Return weights of cosine, coverage and 1 by logistic regression (Newton's method), both sides weighing the same."""
+    """Return weights of cosine, coverage and 1 by logistic regression (Newton); both sides weigh the same."""
     x = np.array([[one.cosine, one.coverage, 1.0] for one in rows])
     y = np.array([float(one.kind == ANSWERABLE) for one in rows])
     weigh = np.where(y > 0, 0.5 / y.mean(), 0.5 / (1 - y.mean()))

@@ -1,7 +1,7 @@
 """Pools of memories with questions that they answer, and questions that they do not: those of another pool.
 
-What marks a question as another pool's is often a name. So LoCoMo's are asked twice: as they are, and with the names
-of the pool's own speakers put in the place of the other's, which only what is asked about can tell apart.
+What marks a question as another pool's is often a name. So LoCoMo's are asked twice: as they are, and with the
+names of the pool's own speakers put in the place of the other's, which only what is asked about can tell apart.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def locomo_pools(data_dir: Path, *, limit: int) -> Iterator[Pool]:
     talks = [parse_conversation(one) for one in samples]
     for talk, following in zip(talks, [*talks[1:], talks[0]], strict=True):
         posed = [
-            Posed(one.question, ADVERSARIAL if one.adversarial else ANSWERABLE) for one in talk.questions if one.evidence
+            Posed(one.question, ADVERSARIAL if one.adversarial else ANSWERABLE)
+            for one in talk.questions
+            if one.evidence
         ]
         strange = [one.question for one in following.questions if one.evidence and not one.adversarial]
         posed += [Posed(text, OTHER) for text in strange]

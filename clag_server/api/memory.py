@@ -63,9 +63,7 @@ class MemoryServicer(EditCalls, SceneCalls, WatchCalls, HistoryCalls, RetrieveSt
 
     async def Retrieve(self, request: pb.RetrieveRequest, context: Context) -> None:
         """Answer in stages."""
-        query = query_from(
-            request, dim=self._facts.embedding_dim(), deadline_s=time_left_s(context, self._facts)
-        )
+        query = query_from(request, dim=self._facts.embedding_dim(), deadline_s=time_left_s(context, self._facts))
         async with aclosing(retrieved(self._service, query)) as frames:
             async for frame in frames:
                 await context.write(frame)

@@ -120,9 +120,7 @@ class _StreamCall:
             )
             await asyncio.wait((reading, draining), return_when=asyncio.FIRST_COMPLETED)
             while self._in_flight and not draining.done():
-                await asyncio.wait(
-                    (draining, *self._in_flight.values()), return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait((draining, *self._in_flight.values()), return_when=asyncio.FIRST_COMPLETED)
             if draining.done():
                 await self._end_soon(reading, writing)
             draining.cancel()

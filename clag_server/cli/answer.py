@@ -130,8 +130,6 @@ def _tell(text: str, hits: list[pb.MemoryHit], done: pb.AnswerDone) -> None:
             f"Left out: {enum_word(pb.DegradationKind.Name, one.kind)}. {one_line(one.detail)}", style="yellow"
         )
     if done.prompt_tokens:
-        out.print(
-            f"{done.prompt_tokens:,} tokens in, {done.answer_tokens:,} out, "
-            f"{milliseconds(done.generate_time)} to write; found in {milliseconds(done.retrieval.timings.total_time)}",
-            style="dim",
-        )
+        took, found = milliseconds(done.generate_time), milliseconds(done.retrieval.timings.total_time)
+        tokens = f"{done.prompt_tokens:,} tokens in, {done.answer_tokens:,} out"
+        out.print(f"{tokens}, {took} to write; found in {found}", style="dim")

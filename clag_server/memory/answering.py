@@ -1,7 +1,7 @@
-"""Answering a question: retrieve, look whether what was found bears on it, and let the SLM answer from the context.
+"""Answering a question: retrieve, look whether what was found bears on it, let the SLM answer from the context.
 
-The frames of the retrieval come as they are made; the context only where the SLM is given it. Nothing relevant is an
-end of its own, not a sentence that a model made up.
+The frames of the retrieval come as they are made; the context only where the SLM is given it. Nothing relevant is
+an end of its own, not a sentence that a model made up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clag_server.memory.config import RetrieveConfig
 from clag_server.memory.lexical import tokens
 from clag_server.memory.registry import Models, NamespaceRegistry
 from clag_server.memory.relevance import evidence_of, relevance
-from clag_server.memory.time_left import SPARE_S
+from clag_server.memory.time_left import spare_s
 from clag_server.models.api import (
     ModelRequestRefusedError,
     ModelTimeoutError,
@@ -93,7 +93,7 @@ class Answering:
         if slm is None:
             raise ModelUnavailableError("no language model is configured")
         query = asked.retrieve
-        until_s = None if query.deadline_s is None else self._clock() + query.deadline_s - SPARE_S
+        until_s = None if query.deadline_s is None else self._clock() + query.deadline_s - spare_s(query.deadline_s)
         if query.deadline_s is not None:
             query = replace(query, deadline_s=query.deadline_s * _SHARE_OF_RETRIEVAL)
         hits: Sequence[MemoryHit] = ()
@@ -188,7 +188,9 @@ class _Writing:
         except ModelTimeoutError:
             self._late = True
         except ModelRequestRefusedError as refused:
-            raise InvalidField(FieldViolation("retrieve.context_tokens", f"is too much: {refused.reason}")) from None
+            raise InvalidField(
+                FieldViolation("retrieve.context_tokens", f"is too much: {refused.reason}")
+            ) from None
         finally:
             self._took_s = self._clock() - started
         self._ended = text.ended

@@ -14,24 +14,25 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-__all__ = ["OutOfTime", "Step", "StepDurations", "TimeLeft"]
+__all__ = ["OutOfTime", "Step", "StepDurations", "TimeLeft", "spare_s"]
 
 T = TypeVar("T")
 
 SPARE_S: Final = 0.02
-"""Kept for what follows the last step, in seconds: frames are made, written and carried to the caller.
-
-It took 2 to 6 ms for 256 hits over a Unix socket on a busy two-core machine.
-"""
+_SPARE_SHARE: Final = 0.1
+_MOST_SPARE_S: Final = 0.5
+"""Kept for what is no step: looking up words, scoring episodes, making frames and carrying them to the caller.
+20 ms, and a tenth of the deadline, at most half a second: a machine that is busy with other work takes several
+times as long for everything."""
 
 _NEW: Final = 0.125
 _NEW_DEVIATION: Final = 0.25
 _DEVIATIONS: Final = 2.0
-"""Weights of a new sample in the average and in the deviation (RFC 6298), and how many deviations are added. RFC 6298
-adds four, since a lost round trip is dear; a step that takes longer than thought is cut off, so two do."""
+"""Weights of a new sample in the average and in the deviation (RFC 6298), and how many deviations are added. There
+it is four, since a lost round trip is dear; a step that takes longer than thought is cut off, so two do."""
 
 _FADE: Final = 0.9
-"""An estimate that a step was left out for counts so much less the next time: else it would never be tried again."""
+"""An estimate that a step was left out for counts so much less the next time, or it would never be tried again."""
 
 
 class Step(enum.Enum):
@@ -55,6 +56,11 @@ _KEPT_FOR: Final = {
     Step.CONTEXT: (),
 }
 """Steps that come later and matter more: their time is not given to the step."""
+
+
+def spare_s(deadline_s: float) -> float:
+    """Return how much of a deadline is kept for what is no step, in seconds."""
+    return SPARE_S + min(_SPARE_SHARE * max(deadline_s, 0.0), _MOST_SPARE_S)
 
 
 class OutOfTime(Exception):
@@ -107,7 +113,7 @@ class TimeLeft:
         context: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._until_s = None if deadline_s is None else clock() + deadline_s
+        self._until_s = None if deadline_s is None else clock() + deadline_s - spare_s(deadline_s)
         self._durations = durations
         self._context = context
         self._clock = clock
@@ -117,7 +123,7 @@ class TimeLeft:
         if self._until_s is None:
             return None
         kept = sum(self._durations.expected_s(one) for one in _KEPT_FOR[step] if self._wanted(one))
-        return max(0.0, self._until_s - self._clock() - SPARE_S - kept)
+        return max(0.0, self._until_s - self._clock() - kept)
 
     def affords(self, step: Step) -> bool:
         """Whether a step will be done in the time it may take."""
@@ -141,7 +147,9 @@ class TimeLeft:
                     return await work()
             except TimeoutError:
                 if limit.expired():
-                    raise OutOfTime(f"{step.value} took longer than the {allowed or 0.0:.3g} s left for it") from None
+                    raise OutOfTime(
+                        f"{step.value} took longer than the {allowed or 0.0:.3g} s left for it"
+                    ) from None
                 raise
 
     @contextmanager

@@ -58,9 +58,7 @@ class QueryDouble:
                         if waiting.pop(frame.query_id, None) is not None:
                             error = types_pb2.ItemError(reason=types_pb2.ERROR_REASON_CANCELLED, message="gone")
                             async with writing:
-                                await context.write(
-                                    pb.RetrieveStreamResponse(query_id=frame.query_id, error=error)
-                                )
+                                await context.write(pb.RetrieveStreamResponse(query_id=frame.query_id, error=error))
                         continue
                     text = frame.retrieve.query.text
                     self.asked.append(text)
@@ -89,7 +87,7 @@ class QueryDouble:
 async def asking(double: QueryDouble, folder: Path) -> AsyncIterator[AsyncClient]:
     """Serve, and connect a client."""
     server = grpc.aio.server()
-    handlers = {
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "RetrieveStream": grpc.stream_stream_rpc_method_handler(
             double.retrieve_stream, pb.RetrieveStreamRequest.FromString, _bytes
         ),

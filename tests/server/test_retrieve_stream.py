@@ -1,4 +1,4 @@
-"""RetrieveStream: many tagged queries over one call; one that is wrong, cancelled or slow is nobody else's business."""
+"""RetrieveStream: many tagged queries over one call; one that is wrong or slow is nobody else's business."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_two_hundred_queries_in_flight_are_each_answered_as_if_asked_alone(stubs
 @pytest.mark.parametrize(
     ("request_of", "reason", "named"),
     [
-        (lambda ns: pb.RetrieveRequest(namespace="No Such!", query=pb.Query(text="x")), INVALID, "namespace"),
+        (lambda _: pb.RetrieveRequest(namespace="No Such!", query=pb.Query(text="x")), INVALID, "namespace"),
         (lambda ns: pb.RetrieveRequest(namespace=ns), INVALID, "query"),
         (lambda ns: pb.RetrieveRequest(namespace=ns, query=pb.Query(text="a\0b")), INVALID, "query.text"),
         (

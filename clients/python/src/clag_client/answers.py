@@ -52,8 +52,8 @@ class AsyncAnswerCalls(UnaryCalls):
             options: of the retrieval.
 
         Yields:
-            An iterator of frames: clusters, memories, the context, pieces of the answer, done. Where nothing relevant
-            is found there is no piece, and `done.end` is ANSWER_END_NO_EVIDENCE.
+            An iterator of frames: clusters, memories, the context, pieces of the answer, done. Where nothing
+            relevant is found there is no piece, and `done.end` is ANSWER_END_NO_EVIDENCE.
         """
         request = pb.AnswerRequest(
             retrieve=retrieve_request(namespace, question, options),

@@ -77,7 +77,7 @@ class PendingQuery:
         return whole
 
     async def cancel(self) -> None:
-        """Ask the server to forget it; it ends with a ClagError of the code CANCELLED, unless it is done already."""
+        """Ask the server to forget it; it ends with a ClagError (CANCELLED), unless it is done already."""
         if not self._ended:
             await self._stream._cancel(self.query_id)  # noqa: SLF001  # the two are one thing in two classes
 
@@ -88,8 +88,8 @@ class PendingQuery:
 class RetrievalStream:
     """A RetrieveStream call; use as an async context manager. Leaving it early cancels what is in flight.
 
-    `ask` returns as soon as the question is sent; with as many in flight as the server takes, it waits for the end of
-    one. When the stream ends, every question in flight raises why.
+    `ask` returns as soon as the question is sent; with as many in flight as the server takes, it waits for the end
+    of one. When the stream ends, every question in flight raises why.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class RetrievalStream:
     async def ask(
         self, namespace: str, query: str | Sequence[float], **options: Unpack[RetrieveOptions]
     ) -> PendingQuery:
-        """Send a question; options as those of `AsyncClient.retrieve`. Raises ClagError when the stream has ended."""
+        """Send a question; options as those of `AsyncClient.retrieve`. Raises ClagError when the stream ended."""
         await self._opened.wait()
         if self._slots is not None:
             await self._slots.acquire()
