@@ -7,14 +7,12 @@ conflict, and with a question that the agent can ask.
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
+from clag_server.memory.stating import stated
 from clag_server.types.memory import Memory, MemoryKind
 
-_LEAST_COMMON_WORDS = 3
 _QUOTED_CHARACTERS = 120
-_WORD = re.compile(r"\S+")
 
 
 def is_newer(one: Memory, other: Memory) -> bool:
@@ -35,18 +33,17 @@ def other_value(one: Memory, other: Memory) -> str | None:
 
     Conservative on purpose, for a wrong one hides a memory that holds: only facts of one speaker (observations and
     readings change all the time without contradicting each other) that say the same up to their last word, where
-    that is a number or a code in both. Another last word need not contradict ("allergic to nuts", "to milk"), and
-    what differs before the end is mostly another subject ("the shed", "the barn").
+    that is a number or a code in both, and that say it of one thing (`memory.stating`): "the door code is 1234" and
+    "... is 5678", but not "keys for room 12" and "keys for room 14". Another last word need not contradict
+    ("allergic to nuts", "to milk"), and what differs before the end is mostly another subject ("the shed", "the
+    barn").
     """
     if one.kind is not MemoryKind.FACT or other.kind is not MemoryKind.FACT or one.speaker != other.speaker:
         return None
-    mine, theirs = _words(one.text), _words(other.text)
-    if len(mine) != len(theirs) or len(mine) <= _LEAST_COMMON_WORDS or mine[:-1] != theirs[:-1]:
+    mine, theirs = stated(one.text), stated(other.text)
+    if mine is None or theirs is None or mine.of != theirs.of or mine.value == theirs.value:
         return None
-    said, before = mine[-1], theirs[-1]
-    if said == before or not all(any(c.isdigit() for c in word) for word in (said, before)):
-        return None
-    return f"the same statement with another value: {said} and {before}"
+    return f"the same statement with another value: {mine.value} and {theirs.value}"
 
 
 def clarifying_question(newer: Memory, older: Memory) -> str:
@@ -60,7 +57,3 @@ def _quoted(memory: Memory) -> str:
     day = datetime.fromtimestamp(memory.event_time_ns / 1e9, tz=UTC).date().isoformat()
     speaker = f"{memory.speaker}, " if memory.speaker else ""
     return f"“{text}” ({speaker}{day})"
-
-
-def _words(text: str) -> list[str]:
-    return [word.casefold().strip(".,;!?\"'") for word in _WORD.findall(text)]
