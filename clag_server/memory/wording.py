@@ -2,10 +2,16 @@
 
 Small models repeat themselves and copy words of the prompt into their answers (measured with SmolLM2-135M), so
 nothing that a model says is stored before it has passed these.
+
+Words are compared whole, in any inflected form (as the index stems them), never as parts of each other: a
+memory of a potter is not about the "pottery" of the prompt's examples, nor is "potter" a word of theirs. In
+scripts without spaces a pair of Han characters counts as a word of the examples where a run of such characters
+begins or ends with it; in the middle of a run it is made of two other words.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection, Sequence
 
@@ -21,6 +27,8 @@ _NOT_ENGLISH = frozenset(
     il che sono per não uma os het een niet och är att nie jest""".split()
 )
 """Words that tell English from other languages in Latin script, as far as a short note has any."""
+
+_HAN_RUN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]+")
 
 _LOOP_WORDS = 6
 """Shorter texts may repeat a word."""
@@ -51,7 +59,8 @@ def leaked(text: str, known: Collection[str]) -> bool:
         text: What the model wrote.
         known: Index tokens of all that it was asked about.
     """
-    return any(token in prompts.example_words() and token not in known for token in tokens(text))
+    examples = prompts.example_words()
+    return any(token in examples and token not in known and _is_word(token, text) for token in tokens(text))
 
 
 def borrows(text: str, own: Collection[str], shown: Collection[str]) -> bool:
@@ -66,6 +75,14 @@ def borrows(text: str, own: Collection[str], shown: Collection[str]) -> bool:
         shown: Index tokens of all memories that the model was shown.
     """
     return any(token in shown and token not in own and telling(token) for token in tokens(text))
+
+
+def _is_word(token: str, text: str) -> bool:
+    """Return whether an index token stands for a word of its text, and not for the seam of two."""
+    if not _HAN_RUN.fullmatch(token):
+        return True
+    runs = _HAN_RUN.findall(unicodedata.normalize("NFKC", text))
+    return any(run.startswith(token) or run.endswith(token) for run in runs)
 
 
 def parrots(word: str, known: Collection[str]) -> bool:
