@@ -24,6 +24,11 @@ _JOBS = {
     pb.PROBE_SKILL_ANNOTATION: "writes context, keywords and tags",
     pb.PROBE_SKILL_EVOLUTION: "links memories and rewrites their neighbours",
 }
+_FORMS = {
+    pb.CHOICE_FORM_CHANNEL: "likelihood",
+    pb.CHOICE_FORM_LETTER: "letter",
+    pb.CHOICE_FORM_JSON: "letter in JSON",
+}
 _STANDING_IN = {
     pb.PROBE_SKILL_ROUTING: "vectors decide where memories go",
     pb.PROBE_SKILL_SELECTION: "vectors and words choose clusters",
@@ -47,20 +52,21 @@ def probe_command(*, connection: ConnectionFlags, last: bool, detach: bool, as_j
     if last and detach:
         raise CliError("--last shows what is known and begins nothing: leave out --detach", ExitCode.USAGE)
 
-    async def known(client: AsyncClient) -> pb.ProbeResult | None:
-        info = await client.server_info(timeout_s=connection.timeout_s)
-        return info.probe if info.HasField("probe") else None
+    async def known(client: AsyncClient) -> pb.GetServerInfoResponse:
+        return await client.server_info(timeout_s=connection.timeout_s)
 
     async def work(client: AsyncClient) -> pb.Operation:
         begun = await client.run_probe(timeout_s=connection.timeout_s)
         return begun if detach else await follow(client, begun, quiet=as_json)
 
     if last:
-        found = talk(connection, known)
-        if found is None:
-            raise CliError("the model of this server was not probed yet: run `clag probe`", ExitCode.PARTIAL)
-        _show(found, as_json=as_json)
-        return ExitCode.OK
+        info = talk(connection, known)
+        if info.HasField("probe"):
+            _show(info.probe, as_json=as_json)
+            return ExitCode.OK
+        if info.slm.state == pb.MODEL_STATE_DISABLED:
+            raise CliError("this server runs no language model (models.slm), so none was probed", ExitCode.PARTIAL)
+        raise CliError("the model of this server was not probed yet: run `clag probe`", ExitCode.PARTIAL)
     return told(
         talk(connection, work), detach=detach, as_json=as_json, show=lambda ended: _show(ended.probe, as_json=False)
     )
@@ -73,6 +79,8 @@ def _show(probe: pb.ProbeResult, *, as_json: bool) -> None:
     out = console()
     out.print(f"{one_line(probe.model)}, {probe.decisions_per_second:.2g} decisions a second")
     out.print(_table(probe))
+    if probe.forms:
+        out.print(_forms(probe))
     for line in _sentences(probe):
         out.print(line, soft_wrap=True)
 
@@ -84,6 +92,24 @@ def _table(probe: pb.ProbeResult) -> Table:
     for one in probe.skills:
         shown.add_row(
             _skill(one),
+            f"{one.questions}",
+            f"{one.accuracy:.0%}",
+            f"{one.accuracy_low:.0%} to {one.accuracy_high:.0%}",
+            f"{one.baseline_accuracy:.0%}",
+            f"{one.valid_rate:.0%}",
+            f"{one.position_bias:.2f}",
+            f"{one.weight:g}",
+        )
+    return shown
+
+
+def _forms(probe: pb.ProbeResult) -> Table:
+    """Show how votes on routing did in each form, the one in use first."""
+    shown = table("votes on routing", "questions#", "right#", "95% bounds#", "without it#", "usable#",
+                  "position bias#", "weight#")  # fmt: skip
+    for one in sorted(probe.forms, key=lambda form: form.form != probe.routing_form):
+        shown.add_row(
+            f"by {_FORMS.get(one.form, str(one.form))}" + (" (best)" if one.form == probe.routing_form else ""),
             f"{one.questions}",
             f"{one.accuracy:.0%}",
             f"{one.accuracy_low:.0%} to {one.accuracy_high:.0%}",

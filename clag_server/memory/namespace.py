@@ -47,7 +47,7 @@ class NamespaceState:
         self.index = index
         self.organize = organize
         self.now_ns = now_ns
-        self.competence = competence or Competence(organize.trust)
+        self.competence = competence or Competence(organize.trust, organize.choice)
         """How far the SLM is trusted; of the server, shared by all namespaces."""
         self.has_slm = True
         """Whether a language model is configured."""
@@ -59,6 +59,8 @@ class NamespaceState:
         self.map = ClusterMap(namespace.embedder.dim, (), ())
         self.last_seen: dict[str, float] = {}
         """Session -> monotonic seconds of its last placement, for closing idle episodes."""
+        self.evolve_again = False
+        """Set when memories moved that may have to evolve once more; the stage that evolves takes it back."""
         self.retired = False
         """Set when the namespace was changed as a whole: this view of it is of the past."""
         self._readers = 0
@@ -186,6 +188,7 @@ class NamespaceState:
         A cancelled caller does not cancel the transaction.
         """
         revision = await finished(self.catalog.apply_plan(self.ns, plan, now_ns=self.now_ns()))
+        self.evolve_again |= any(move.again for move in plan.moves)
         self.index.notify(self.ns, self.dim)
         return revision
 

@@ -20,8 +20,9 @@ from clag_server.memory.counters import Outcome
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.routing_candidates import choice_for
 from clag_server.memory.routing_question import Questions
+from clag_server.memory.vote_forms import score_options
 from clag_server.memory.voting import Question, settled, vote, without_vote
-from clag_server.models.api import ChoiceOption, ModelError, Priority, SlmEngine
+from clag_server.models.api import ChoiceOption, ModelError, Priority, SlmEngine, UnusableOutputError
 from clag_server.types.cluster import ClusterState, Episode
 from clag_server.types.competence import Skill, TrustPolicy
 from clag_server.types.memory import DecidedBy, FallbackCause, Memory, RoutingDecision
@@ -133,7 +134,10 @@ class VoteStage:
     async def _answers(self, slm: SlmEngine) -> bool:
         """Whether the SLM is back."""
         try:
-            await slm.choose("a note", _HARMLESS, priority=Priority.ORGANIZE, deadline_s=_DEADLINE_S)
+            form = self._state.competence.form
+            await score_options(form, slm, "a note", _HARMLESS, priority=Priority.ORGANIZE, deadline_s=_DEADLINE_S)
+        except UnusableOutputError:
+            return True  # it is there, and said something else
         except ModelError:
             return False
         return True
@@ -169,8 +173,15 @@ class VoteStage:
     async def _ask(self, slm: SlmEngine, one: _Waiting, question: Question | None, weight: float) -> _Settled:
         if question is None or not question.text:
             return _Settled(one, settled(one.decision, FallbackCause.NONE))
-        now_ns = self._state.now_ns()
-        decision = await vote(slm, question, one.decision, weight=weight, now_ns=now_ns, deadline_s=_DEADLINE_S)
+        decision = await vote(
+            slm,
+            question,
+            one.decision,
+            weight=weight,
+            now_ns=self._state.now_ns(),
+            deadline_s=_DEADLINE_S,
+            form=self._state.competence.form,
+        )
         return _Settled(one, decision)
 
     def _next(self) -> list[int]:

@@ -1,22 +1,23 @@
-"""The SLM's word on a routed episode: the channel score over the candidate clusters (design, section 7).
+"""The SLM's word on a routed episode: one number a candidate cluster, weighed with the cosines.
 
-How likely is this episode's text after each cluster's profile? The SLM names no cluster, so it cannot name a wrong
-one; its answer is one number a candidate, checked here and weighed with the cosines as far as it is trusted. An
-unusable answer leaves the episode where the vectors placed it.
+How the SLM is asked is `vote_forms`: by the channel score (how likely is this episode's text after each cluster's
+profile?) unless another form proved better for the model. In every form it can only mean a cluster that was
+offered. An unusable answer leaves the episode where the vectors placed it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from clag_server.memory import prompts
 from clag_server.memory.annotate import fallback_cause
 from clag_server.memory.routing_candidates import Choice
+from clag_server.memory.vote_forms import score_options
 from clag_server.memory.weighing import combine
 from clag_server.models.api import ChoiceOption, ModelError, Priority, SlmEngine
 from clag_server.types.cluster import Cluster
+from clag_server.types.competence import ChoiceForm
 from clag_server.types.memory import DecidedBy, FallbackCause, RoutingDecision
 
 TEXT_CHARACTERS = 1000
@@ -52,6 +53,7 @@ async def vote(
     weight: float,
     now_ns: int,
     deadline_s: float,
+    form: ChoiceForm = ChoiceForm.CHANNEL,
 ) -> RoutingDecision:
     """Return what the SLM and the vectors settle on: the first candidate. Without a usable answer, why not.
 
@@ -62,6 +64,7 @@ async def vote(
         weight: What the SLM's word weighs, above 0.
         now_ns: When.
         deadline_s: Longest wait for the SLM.
+        form: How it is asked.
 
     Returns:
         By the SLM, with every candidate scored; or by the vectors, DEFERRED (and to be asked again) when the SLM
@@ -72,7 +75,9 @@ async def vote(
     if len(scored) < 2 or own not in options:
         return settled(decision, FallbackCause.NONE)
     try:
-        result = await slm.choose(
+        scores = await score_options(
+            form,
+            slm,
             question.text,
             [options[c.cluster] for c in scored],
             priority=Priority.ORGANIZE,
@@ -80,25 +85,24 @@ async def vote(
         )
     except ModelError as error:
         return without_vote(decision, fallback_cause(error))
-    if len(result.scores) != len(scored) or not all(math.isfinite(score) for score in result.scores):
-        return without_vote(decision, FallbackCause.INVALID_OUTPUT)
-    weighed = combine([c.cosine for c in scored], result.scores, weight)
+    weighed = combine([c.cosine for c in scored], scores, weight)
     full = [
-        replace(c, channel=channel, combined=combined)
-        for c, channel, combined in zip(scored, result.scores, weighed, strict=True)
+        replace(c, channel=score, combined=combined)
+        for c, score, combined in zip(scored, scores, weighed, strict=True)
     ]
     # Where nothing speaks for another cluster, the episode stays.
     ranked = sorted(full, key=lambda c: (-c.combined, c.cluster != own, c.cluster))
     best = ranked[0].cluster
     stays = best == own
+    word = "" if form is ChoiceForm.CHANNEL else f" (by {form.name.lower()})"
     return replace(
         decision,
         decided_by=DecidedBy.SLM,
         candidates=tuple(ranked),
         vote=max(full, key=lambda c: (c.channel or 0.0, c.cluster == own, -c.cluster)).cluster,
-        reason=f"confirmed by the SLM; {decision.reason}"
+        reason=f"confirmed by the SLM{word}; {decision.reason}"
         if stays
-        else f"taken from c{own} to c{best} by the SLM's word; before: {decision.reason}",
+        else f"taken from c{own} to c{best} by the SLM's word{word}; before: {decision.reason}",
         provisional=False,
         time_ns=now_ns,
         founded=decision.founded and stays,

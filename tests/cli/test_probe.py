@@ -35,6 +35,9 @@ def test_a_probe_is_asked_for_followed_and_shown(server: ServerProcess, tmp_path
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
     assert lines[0].startswith("scripted-slm, ")
+    forms = {line.split()[1]: line for line in lines if line.startswith((" by ", "by "))}
+    assert set(forms) == {"likelihood", "letter"}
+    assert "(best)" in forms["likelihood"]
     (routing,) = [line.split() for line in lines if line.split()[:1] == ["routing"]]
     assert routing == ["routing", "60", "20%", "12%", "to", "32%", routing[6], "100%", "1.00", "0"]
     assert "This model organizes nothing." in shown.out
@@ -58,6 +61,16 @@ def test_a_probe_that_is_begun_in_the_background_is_an_operation(server: ServerP
     ended = run(server, tmp_path, "operation", operation, "--watch")
     assert ended.code == 0, ended.err
     assert "scripted-slm, trusted with nothing" in ended.out
+
+
+def test_a_server_without_a_model_says_so_in_place_of_what_was_probed(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, settings={"models.slm": ""}) as running:
+        server = running.start()
+        for arguments in (["probe", "--last"], ["probe"]):
+            told = run(server, tmp_path, *arguments)
+            assert told.code != 0
+            assert "no language model" in told.error()
+            assert "models.slm" in told.error()
 
 
 def test_flags_that_contradict_each_other_are_a_usage_error(server: ServerProcess, tmp_path: Path) -> None:

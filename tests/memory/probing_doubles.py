@@ -32,7 +32,9 @@ async def marks_of(script: Script) -> dict[Skill, SkillResult]:
 
 
 def all_knowing(text: str, options: Sequence[ChoiceOption]) -> Sequence[float]:
-    """Scores of a model that knows every right answer."""
+    """Scores of a model that knows every right answer, and no letters."""
+    if len(text) == 1:
+        return [-1.0] * len(options)
     right = _RIGHT[text]
     return [-10.0 if f"Topic: {right}" in option.head.splitlines() else -90.0 for option in options]
 
@@ -48,7 +50,9 @@ def guessing(seed: int) -> Chooser:
 
 
 def well_written(prompt: str) -> str:
-    """Answers of a model that annotates and links well."""
+    """Answers of a model that annotates and links well, and names no group by its letter."""
+    if prompt.endswith(prompts.CHOICE_END):
+        return "no"
     for annotated in bundled().annotation:
         if prompt == prompts.evolution_prompt(annotated.text, annotated.speaker):
             return json.dumps(_good_annotation(annotated), ensure_ascii=False)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from clag_server.memory import prompts
 from clag_server.memory.probing.examination import Examination
 from clag_server.memory.probing.questions import bundled
 from clag_server.models.api import ChoiceOption, ChoiceResult, ModelUnavailableError, Priority
@@ -107,7 +108,8 @@ async def test_a_model_that_repeats_the_note_but_links_at_random_evolves_nothing
 async def test_a_hopeless_writer_is_not_asked_all_questions() -> None:
     script = Script(choose=all_knowing, generate=["no"])
     marks = await marks_of(script)
-    written = [call for call in script.calls if call.kind == "generate"]
+    asked = [call.text for call in script.calls if call.kind == "generate"]
+    written = [prompt for prompt in asked if not prompt.endswith(prompts.CHOICE_END)]
     assert len(written) == marks[Skill.ANNOTATION].questions + marks[Skill.EVOLUTION].questions
     assert len(written) < len(bundled().annotation) + len(bundled().evolution)
 
@@ -182,7 +184,8 @@ async def test_progress_counts_every_question_of_every_skill() -> None:
         heard.setdefault(skill, []).append((done, total))
 
     await examination(Script(choose=all_knowing, generate=well_written)).run(told)
-    assert list(heard) == ["routing", "selection", "annotation", "evolution"]
+    phases = ["routing", "routing by letter", "routing by json", "selection", "annotation", "evolution"]
+    assert list(heard) == phases
     for counts in heard.values():
         assert counts == sorted(counts)
         assert counts[-1][0] == counts[-1][1]

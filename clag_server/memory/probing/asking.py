@@ -24,9 +24,10 @@ from clag_server.models.api import (
 )
 from clag_server.types.memory import FallbackCause
 
-__all__ = ["ChoiceAnswer", "ask_annotation", "ask_choice", "ask_links", "orders"]
+__all__ = ["UNUSABLE", "ChoiceAnswer", "ask_annotation", "ask_choice", "ask_links", "cluster_options", "orders"]
 
-_UNUSABLE: Final = (WrongShapeError, UnusableOutputError, ModelRequestRefusedError)
+UNUSABLE: Final = (WrongShapeError, UnusableOutputError, ModelRequestRefusedError)
+"""What a model does that answers, but not usably."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +60,24 @@ def orders(count: int, *, turned: bool) -> list[list[int]]:
     return [straight, [(i + 2) % count for i in straight][::-1]] if turned else [straight]
 
 
-async def ask_choice(slm: SlmEngine, question: ChoiceQuestion) -> ChoiceAnswer:
-    """Score the candidates of a question in every order.
-
-    Raises:
-        ModelUnavailableError, ModelTimeoutError: The SLM is away.
-    """
-    options = [
+def cluster_options(question: ChoiceQuestion) -> list[ChoiceOption]:
+    """Return the candidates of a question as the product shows clusters."""
+    return [
         ChoiceOption(
             key=f"probe/{question.world}/{i}",
             head=prompts.cluster_head(one.title, one.summary, one.tags, one.examples),
         )
         for i, one in enumerate(question.profiles)
     ]
+
+
+async def ask_choice(slm: SlmEngine, question: ChoiceQuestion) -> ChoiceAnswer:
+    """Score the candidates of a question in every order.
+
+    Raises:
+        ModelUnavailableError, ModelTimeoutError: The SLM is away.
+    """
+    options = cluster_options(question)
     text = prompts.routing_note(question.text)
     shown = orders(len(options), turned=question.turned)
     sums = [0.0] * len(options)
@@ -118,7 +124,7 @@ async def _written(slm: SlmEngine, asked: Asked) -> EvolutionAnswer:
 async def _scores(slm: SlmEngine, text: str, options: Sequence[ChoiceOption]) -> tuple[float, ...] | None:
     try:
         scores = (await slm.choose(text, options, priority=Priority.BULK)).scores
-    except _UNUSABLE:
+    except UNUSABLE:
         return None
     except ModelUnavailableError as error:
         if error.retry_after_s is None:

@@ -16,6 +16,16 @@ from typing import Final, Protocol, TypeVar
 from clag_server.memory import prompts
 from clag_server.memory.evolution_answers import EvolutionAnswer
 from clag_server.memory.probing.asking import ChoiceAnswer, ask_annotation, ask_choice, ask_links
+from clag_server.memory.probing.forms import (
+    FormAnswer,
+    Trial,
+    Tried,
+    ask_form,
+    best_of,
+    by_channel,
+    marks_of,
+    sample_first,
+)
 from clag_server.memory.probing.judging import judge_annotation, judge_links, leaks
 from clag_server.memory.probing.marking import Tally, marks
 from clag_server.memory.probing.questions import (
@@ -30,11 +40,11 @@ from clag_server.memory.probing.standing_in import annotations_by_terms, cosines
 from clag_server.memory.probing.statistics import position_bias
 from clag_server.memory.probing.weights import Case, weigh_choices
 from clag_server.models.api import Embedder, SlmEngine
-from clag_server.types.competence import Skill, SkillResult
+from clag_server.types.competence import ChoiceForm, FormResult, Skill, SkillResult
 
 __all__ = ["Examination", "Told", "version"]
 
-_SCORING: Final = 2
+_SCORING: Final = 3
 """Counts up when answers are judged or weighed in another way."""
 
 _CHOICES_AT_ONCE: Final = 5
@@ -44,7 +54,7 @@ _TEXTS_AT_ONCE: Final = 8
 """Enough to fill a batch; after each it is seen whether the model can still earn anything."""
 
 Told = Callable[[str, int, int], Awaitable[None]]
-"""Hears the skill, how many of its questions are answered, and how many it has."""
+"""Hears what is asked for, how many of its questions are answered, and how many it has."""
 
 
 class _Named(Protocol):
@@ -80,7 +90,12 @@ class Examination:
         self._link_cosine = link_cosine
         self._questions = questions or bundled()
         self._choices: dict[str, ChoiceAnswer] = {}
+        self._named: dict[ChoiceForm, dict[str, FormAnswer]] = {ChoiceForm.LETTER: {}, ChoiceForm.JSON: {}}
         self._written: dict[str, EvolutionAnswer] = {}
+        self.forms: tuple[FormResult, ...] = ()
+        """The forms of votes that were tried."""
+        self.form = ChoiceForm.CHANNEL
+        """The best of them; the marks of routing are its."""
         self._decided = 0
         self._busy_s = 0.0
 
@@ -100,15 +115,45 @@ class Examination:
             first = self._questions.routing[0]
             self._choices[first.name] = await ask_choice(self._slm, first)
         return (
-            await self._choice(Skill.ROUTING, self._questions.routing, told),
-            await self._choice(Skill.SELECTION, self._questions.selection, told),
+            await self._routing(told),
+            (await self._choice(Skill.SELECTION, self._questions.selection, told))[0],
             await self._annotation(told),
             await self._evolution(told),
         )
 
-    async def _choice(self, skill: Skill, questions: Sequence[ChoiceQuestion], told: Told) -> SkillResult:
+    async def _routing(self, told: Told) -> SkillResult:
+        """Measure votes in every form; the marks are those of the best."""
+        channel = by_channel(*await self._choice(Skill.ROUTING, self._questions.routing, told))
+        tried = [channel, *[await self._form(form, told) for form in self._named]]
+        best = best_of(tried)
+        self.forms, self.form = tuple(one.result for one in tried), best.form
+        return marks_of(best)
+
+    async def _form(self, form: ChoiceForm, told: Told) -> Tried:
+        questions = sample_first(self._questions.routing)
+        trial = Trial(form, questions, await cosines_of(self._embedder, questions))
+        await self._each(
+            f"routing by {form.name.lower()}",
+            questions,
+            self._named[form],
+            lambda question: ask_form(self._slm, question, form),
+            told,
+            at_once=_CHOICES_AT_ONCE,
+            seen=trial.seen,
+        )
+        return trial.tried()
+
+    async def _choice(
+        self, skill: Skill, questions: Sequence[ChoiceQuestion], told: Told
+    ) -> tuple[SkillResult, float]:
+        """Measure channel scores; returns the marks, and the share that is solved together with the vectors."""
         answers = await self._each(
-            skill, questions, self._choices, lambda q: ask_choice(self._slm, q), told, at_once=_CHOICES_AT_ONCE
+            skill.name.lower(),
+            questions,
+            self._choices,
+            lambda question: ask_choice(self._slm, question),
+            told,
+            at_once=_CHOICES_AT_ONCE,
         )
         cosines = await cosines_of(self._embedder, questions)
         given = [
@@ -127,7 +172,7 @@ class Examination:
             for question, near, answer in zip(questions, cosines, answers, strict=True)
         ]
         weighed = weigh_choices(cases, valid_rate=valid_rate, bias=bias)
-        return marks(
+        earned = marks(
             skill,
             questions=len(questions),
             accuracy=sum(answer.right for answer in answers) / asked,
@@ -136,6 +181,7 @@ class Examination:
             bias=bias,
             weight=weighed.weight,
         )
+        return earned, weighed.accuracy
 
     async def _annotation(self, told: Told) -> SkillResult:
         questions = self._questions.annotation
@@ -147,7 +193,7 @@ class Examination:
                              leaks=judged is not None and judged.leaks)  # fmt: skip
 
         ask = partial(ask_annotation, self._slm)
-        await self._each(Skill.ANNOTATION, questions, self._written, ask, told, at_once=_TEXTS_AT_ONCE, seen=seen)
+        await self._each("annotation", questions, self._written, ask, told, at_once=_TEXTS_AT_ONCE, seen=seen)
         return tally.marks(Skill.ANNOTATION, bias=0.0)
 
     async def _evolution(self, told: Told) -> SkillResult:
@@ -168,12 +214,12 @@ class Examination:
                              leaks=annotation is not None and leaks(annotation, about))  # fmt: skip
 
         ask = partial(ask_links, self._slm)
-        await self._each(Skill.EVOLUTION, questions, self._written, ask, told, at_once=_TEXTS_AT_ONCE, seen=seen)
+        await self._each("evolution", questions, self._written, ask, told, at_once=_TEXTS_AT_ONCE, seen=seen)
         return tally.marks(Skill.EVOLUTION, bias=position_bias(first, related, len(questions[0].neighbours)))
 
     async def _each(
         self,
-        skill: Skill,
+        phase: str,
         questions: Sequence[_Q],
         answers: dict[str, _A],
         ask: Callable[[_Q], Awaitable[_A]],
@@ -186,7 +232,7 @@ class Examination:
 
         It ends early, after a batch, when `seen` says of an answer that nothing can be earned any more.
         """
-        phase, found = skill.name.lower(), list[_A]()
+        found = list[_A]()
         for first in range(0, len(questions), at_once):
             batch = questions[first : first + at_once]
             await told(phase, first, len(questions))

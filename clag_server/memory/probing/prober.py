@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 _LOOK_EVERY_S = 0.25
 """How soon a client that cancels is heard."""
 
-_NO_MODEL = "no language model is configured, so there is nothing to probe"
+_NO_MODEL = "no language model is configured (models.slm), so there is nothing to probe"
 
 
 class NoModel(ClagError):
@@ -143,7 +143,15 @@ class Prober:
             await run.report(phase, done=done, total=total)
 
         skills = await _unless_cancelled(examination.run(told), run)
-        report = ProbeReport(slm.name, version(), skills, examination.decisions_per_second, self._now_ns())
+        report = ProbeReport(
+            slm.name,
+            version(),
+            skills,
+            examination.decisions_per_second,
+            self._now_ns(),
+            examination.forms,
+            examination.form,
+        )
         await self._keep(report)
         del self._examinations[operation_id]
         self._competence.learned(report)
@@ -151,6 +159,7 @@ class Prober:
             "language model probed",
             model=report.model,
             decisions_per_second=round(report.decisions_per_second, 2),
+            votes_by=report.form.name.lower(),
             **{f"{one.skill.name.lower()}_weight": one.weight for one in skills},
             **{f"{one.skill.name.lower()}_accuracy": round(one.accuracy, 3) for one in skills},
         )

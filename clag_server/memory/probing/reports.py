@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from clag_server.types.competence import FULL_WEIGHT, ProbeReport, Skill, SkillResult
+from clag_server.types.competence import FULL_WEIGHT, ChoiceForm, FormResult, ProbeReport, Skill, SkillResult
 from clag_server.types.operation import JsonValue
 
 __all__ = ["ReportFolder", "report_from", "report_to"]
@@ -77,14 +77,12 @@ def report_to(report: ProbeReport) -> dict[str, JsonValue]:
     return {
         "model": report.model,
         "version": report.version,
-        "skills": [
-            {**{name: float(getattr(one, name)) for name in (*_SHARES, "weight")},
-             "skill": one.skill.name, "questions": one.questions}
-            for one in report.skills
-        ],
+        "skills": [{**_marks_to(one), "skill": one.skill.name} for one in report.skills],
         "decisions_per_second": report.decisions_per_second,
         "time_ns": report.time_ns,
-    }  # fmt: skip
+        "forms": [{**_marks_to(one), "form": one.form.name} for one in report.forms],
+        "form": report.form.name,
+    }
 
 
 def report_from(values: Mapping[str, Any]) -> ProbeReport:
@@ -99,20 +97,34 @@ def report_from(values: Mapping[str, Any]) -> ProbeReport:
         skills=tuple(_skill(one) for one in values["skills"]),
         decisions_per_second=_number(values["decisions_per_second"], math.inf),
         time_ns=_whole(values["time_ns"]),
+        # Operations of servers before there were other forms are kept too.
+        forms=tuple(_form(one) for one in values.get("forms", ())),
+        form=ChoiceForm[values.get("form", ChoiceForm.CHANNEL.name)],
     )
+
+
+def _marks_to(one: SkillResult | FormResult) -> dict[str, JsonValue]:
+    return {
+        **{name: float(getattr(one, name)) for name in (*_SHARES, "weight")},
+        "questions": one.questions,
+    }
 
 
 def _skill(values: Mapping[str, Any]) -> SkillResult:
-    known = {field.name for field in dataclasses.fields(SkillResult)}
+    return SkillResult(skill=Skill[values["skill"]], **_marks(values, SkillResult))
+
+
+def _form(values: Mapping[str, Any]) -> FormResult:
+    return FormResult(form=ChoiceForm[values["form"]], **_marks(values, FormResult))
+
+
+def _marks(values: Mapping[str, Any], of: type[SkillResult | FormResult]) -> dict[str, Any]:
+    """Return the numbers that both kinds of marks have. Raises ValueError for what is none of that kind."""
+    known = {field.name for field in dataclasses.fields(of)}
     if not isinstance(values, dict) or set(values) != known:
-        raise ValueError("not the marks of a skill")
+        raise ValueError("not the marks of a skill or a form")
     shares = {name: _number(values[name], 1.0) for name in _SHARES}
-    return SkillResult(
-        skill=Skill[values["skill"]],
-        questions=_whole(values["questions"]),
-        weight=_number(values["weight"], FULL_WEIGHT),
-        **shares,
-    )
+    return {**shares, "questions": _whole(values["questions"]), "weight": _number(values["weight"], FULL_WEIGHT)}
 
 
 def _text(value: object) -> str:

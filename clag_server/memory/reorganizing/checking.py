@@ -17,6 +17,7 @@ from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home, centroids, fit, unit_rows
 from clag_server.memory.reorganizing.naming import Named, homes_after
 from clag_server.memory.reorganizing.plan import StepKind
+from clag_server.memory.vote_forms import score_options
 from clag_server.memory.weighing import combine
 from clag_server.models.api import ChoiceOption, ModelError, Priority, SlmEngine
 
@@ -171,10 +172,12 @@ async def _speaks_against(
         for number, when in ((case.old, "before"), (case.new, "after"))
     ]
     try:
-        answer = await slm.choose(text, options, priority=Priority.BULK, deadline_s=_DEADLINE_S)
+        scores = await score_options(
+            state.competence.form, slm, text, options, priority=Priority.BULK, deadline_s=_DEADLINE_S
+        )
     except ModelError:
         return case.cosines[0] > case.cosines[1]
-    old, new = combine(case.cosines, answer.scores, weight)
+    old, new = combine(case.cosines, scores, weight)
     return old > new
 
 

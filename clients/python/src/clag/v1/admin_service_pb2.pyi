@@ -311,6 +311,34 @@ PROBE_SKILL_EVOLUTION: ProbeSkill.ValueType  # 4
 """Links and rewriting of neighbours."""
 Global___ProbeSkill: _TypeAlias = ProbeSkill  # noqa: Y015
 
+class _ChoiceForm:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ChoiceFormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChoiceForm.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHOICE_FORM_UNSPECIFIED: _ChoiceForm.ValueType  # 0
+    """Never returned."""
+    CHOICE_FORM_CHANNEL: _ChoiceForm.ValueType  # 1
+    """How likely is the memory after each cluster's profile?"""
+    CHOICE_FORM_LETTER: _ChoiceForm.ValueType  # 2
+    """How likely is the letter that each cluster is shown with, in shuffled order?"""
+    CHOICE_FORM_JSON: _ChoiceForm.ValueType  # 3
+    """The letter is written, as a JSON object."""
+
+class ChoiceForm(_ChoiceForm, metaclass=_ChoiceFormEnumTypeWrapper):
+    """ChoiceForm is how the SLM is asked which cluster a memory belongs to."""
+
+CHOICE_FORM_UNSPECIFIED: ChoiceForm.ValueType  # 0
+"""Never returned."""
+CHOICE_FORM_CHANNEL: ChoiceForm.ValueType  # 1
+"""How likely is the memory after each cluster's profile?"""
+CHOICE_FORM_LETTER: ChoiceForm.ValueType  # 2
+"""How likely is the letter that each cluster is shown with, in shuffled order?"""
+CHOICE_FORM_JSON: ChoiceForm.ValueType  # 3
+"""The letter is written, as a JSON object."""
+Global___ChoiceForm: _TypeAlias = ChoiceForm  # noqa: Y015
+
 @_typing.final
 class NamespaceSettings(_message.Message):
     """NamespaceSettings is what can be set for one namespace."""
@@ -571,6 +599,7 @@ class ReorganizeResult(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    TARGET_MISSED_FIELD_NUMBER: _builtins.int
     clusters_before: _builtins.int
     """Active clusters before."""
     clusters_after: _builtins.int
@@ -583,6 +612,10 @@ class ReorganizeResult(_message.Message):
     """Plans that were made; those before the last were rolled back."""
     dry_run: _builtins.bool
     """Whether nothing was changed because it was a dry run."""
+    target_missed: _builtins.str
+    """Why the number of clusters that was asked for was not reached, in a sentence; empty when it was, or when none was
+    asked for.
+    """
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanStep]:
         """The steps."""
@@ -602,10 +635,11 @@ class ReorganizeResult(_message.Message):
         attempts: _builtins.int = ...,
         dry_run: _builtins.bool = ...,
         revision: _types_pb2.Revision | None = ...,
+        target_missed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "clusters_after", b"clusters_after", "clusters_before", b"clusters_before", "dry_run", b"dry_run", "memories_moved", b"memories_moved", "planned_by", b"planned_by", "revision", b"revision", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "clusters_after", b"clusters_after", "clusters_before", b"clusters_before", "dry_run", b"dry_run", "memories_moved", b"memories_moved", "planned_by", b"planned_by", "revision", b"revision", "steps", b"steps", "target_missed", b"target_missed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -921,7 +955,9 @@ class ReorganizeRequest(_message.Message):
     dry_run: _builtins.bool
     """Makes the plan, returns it as the operation's result and changes nothing."""
     target_clusters: _builtins.int
-    """About how many clusters to aim for, at most 4,096; 0 leaves it to the memories."""
+    """How many clusters to aim for, at most 4,096; 0 leaves it to the memories. The result says why when there come to
+    be more or fewer.
+    """
     @_builtins.property
     def cluster_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Clusters to look at, at most 256; all when empty. Pinned ones are left as they are."""
@@ -2259,6 +2295,60 @@ class SkillResult(_message.Message):
 Global___SkillResult: _TypeAlias = SkillResult  # noqa: Y015
 
 @_typing.final
+class FormResult(_message.Message):
+    """FormResult is how the SLM did at the routing questions in one form."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORM_FIELD_NUMBER: _builtins.int
+    QUESTIONS_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
+    ACCURACY_LOW_FIELD_NUMBER: _builtins.int
+    ACCURACY_HIGH_FIELD_NUMBER: _builtins.int
+    BASELINE_ACCURACY_FIELD_NUMBER: _builtins.int
+    VALID_RATE_FIELD_NUMBER: _builtins.int
+    POSITION_BIAS_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    form: Global___ChoiceForm.ValueType
+    """The form."""
+    questions: _builtins.int
+    """Questions asked; fewer than there are for a form that could not become the best any more."""
+    accuracy: _builtins.float
+    """Share of right answers, 0 to 1."""
+    accuracy_low: _builtins.float
+    """Lower bound of the share with 95% confidence."""
+    accuracy_high: _builtins.float
+    """Upper bound of the share with 95% confidence."""
+    baseline_accuracy: _builtins.float
+    """Share of right answers by vector order on the same questions."""
+    valid_rate: _builtins.float
+    """Share of answers that had a usable shape."""
+    position_bias: _builtins.float
+    """How far answers prefer one position of the options, 0 (none) to 1 (always the same)."""
+    weight: _builtins.float
+    """The weight of a vote in this form; 0 means that it earned none."""
+    def __init__(
+        self,
+        *,
+        form: Global___ChoiceForm.ValueType = ...,
+        questions: _builtins.int = ...,
+        accuracy: _builtins.float = ...,
+        accuracy_low: _builtins.float = ...,
+        accuracy_high: _builtins.float = ...,
+        baseline_accuracy: _builtins.float = ...,
+        valid_rate: _builtins.float = ...,
+        position_bias: _builtins.float = ...,
+        weight: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "accuracy_high", b"accuracy_high", "accuracy_low", b"accuracy_low", "baseline_accuracy", b"baseline_accuracy", "form", b"form", "position_bias", b"position_bias", "questions", b"questions", "valid_rate", b"valid_rate", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FormResult: _TypeAlias = FormResult  # noqa: Y015
+
+@_typing.final
 class ProbeResult(_message.Message):
     """ProbeResult is the outcome of the competence probe."""
 
@@ -2268,10 +2358,14 @@ class ProbeResult(_message.Message):
     SKILLS_FIELD_NUMBER: _builtins.int
     DECISIONS_PER_SECOND_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
+    FORMS_FIELD_NUMBER: _builtins.int
+    ROUTING_FORM_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The SLM that was probed."""
     decisions_per_second: _builtins.float
     """Decisions per second during the probe."""
+    routing_form: Global___ChoiceForm.ValueType
+    """The best of them for this SLM; the marks of routing are those of this form."""
     @_builtins.property
     def skills(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkillResult]:
         """By skill."""
@@ -2280,6 +2374,10 @@ class ProbeResult(_message.Message):
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it was done."""
 
+    @_builtins.property
+    def forms(self) -> _containers.RepeatedCompositeFieldContainer[Global___FormResult]:
+        """The forms of votes that were tried on the routing questions."""
+
     def __init__(
         self,
         *,
@@ -2287,10 +2385,12 @@ class ProbeResult(_message.Message):
         skills: _abc.Iterable[Global___SkillResult] | None = ...,
         decisions_per_second: _builtins.float = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
+        forms: _abc.Iterable[Global___FormResult] | None = ...,
+        routing_form: Global___ChoiceForm.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions_per_second", b"decisions_per_second", "model", b"model", "skills", b"skills", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions_per_second", b"decisions_per_second", "forms", b"forms", "model", b"model", "routing_form", b"routing_form", "skills", b"skills", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
