@@ -35,6 +35,7 @@ def reorganize_result_to(namespace: str, result: Mapping[str, JsonValue]) -> pb.
         planned_by=cast("DeciderPb.ValueType", _whole(result, "by")),
         attempts=_whole(result, "attempts"),
         dry_run=result.get("dry_run") is True,
+        target_missed=str(result.get("missed", "")),
     )
     message.revision.CopyFrom(revision(namespace, _whole(result, "revision")))
     return message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import click
@@ -40,7 +40,7 @@ _WORDS: Final[Mapping[int, str]] = {
     type=click.IntRange(0, 4096),
     default=0,
     metavar="N",
-    help="Aim for about so many clusters.  [default: as the memories suggest]",
+    help="Make it so many clusters, or say why that cannot be.  [default: as the memories suggest]",
 )
 @click.option("--cluster", "clusters", multiple=True, metavar="ID", help="Look at this cluster only (repeatable).")
 @click.option("--detach", is_flag=True, help="Begin it and do not wait for its end.")
@@ -77,7 +77,7 @@ def reorganize_command(
         return begun if detach else await follow(client, begun, quiet=as_json)
 
     def show(ended: pb.Operation) -> None:
-        for line in _diff(ended.reorganize, before):
+        for line in (*_diff(ended.reorganize, before), *_untouched(clusters, before)):
             click.echo(line)
 
     return told(talk(connection, work, retry=_AT_ONCE), detach=detach, as_json=as_json, show=show)
@@ -87,6 +87,8 @@ def _diff(result: pb.ReorganizeResult, before: Mapping[str, types_pb2.Cluster]) 
     """Yield a plan as lines: what is there now behind a minus, what comes of it behind a plus."""
     if not result.steps:
         yield f"nothing to do: {result.clusters_before:,} clusters stay as they are"
+        if result.target_missed:
+            yield f"target: {one_line(result.target_missed)}"
         return
     moved = f"{result.memories_moved:,} memories {'would move' if result.dry_run else 'moved'}"
     decider = enum_word(types_pb2.RoutingDecider.Name, result.planned_by)
@@ -97,9 +99,22 @@ def _diff(result: pb.ReorganizeResult, before: Mapping[str, types_pb2.Cluster]) 
         yield ""
         yield f"{_WORDS.get(step.kind, str(step.kind))}: {one_line(step.reason)}"
         yield from _step(step, before)
+    if result.target_missed:
+        yield ""
+        yield f"target: {one_line(result.target_missed)}"
     if result.dry_run:
         yield ""
         yield "nothing was changed (--dry-run)"
+
+
+def _untouched(asked: Sequence[str], before: Mapping[str, types_pb2.Cluster]) -> Iterator[str]:
+    """Yield a line for each cluster that was asked for and that no re-organization touches."""
+    for number in asked:
+        known = before.get(number)
+        if known is not None and known.pinned:
+            yield f"{_named(number, known.title)} is pinned and stays as it is (`clag clusters unpin`)"
+        elif known is not None and known.state == types_pb2.CLUSTER_STATE_ARCHIVED:
+            yield f"{_named(number, known.title)} is archived and stays as it is (`clag clusters restore`)"
 
 
 def _step(step: pb.PlanStep, before: Mapping[str, types_pb2.Cluster]) -> Iterator[str]:

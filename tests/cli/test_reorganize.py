@@ -77,6 +77,45 @@ def test_the_operation_is_told_as_json(cli: Cli) -> None:
     assert cli("operation", detached["operation_id"], "--watch").code == 0
 
 
+def test_a_number_that_is_not_reached_is_told_with_the_reason(cli: Cli) -> None:
+    told = cli("reorganize", cli.namespace, "--target", "9", "--dry-run").out.splitlines()
+    (line,) = [line for line in told if line.startswith("target: ")]
+    assert line.startswith("target: it leads to 8 clusters, not 9: what is left in each is one episode")
+
+
+def test_a_cluster_that_is_asked_for_and_may_not_be_touched_is_said_to_be_so(cli: Cli) -> None:
+    (only,) = cli.clusters()
+    cli("clusters", "pin", "-n", cli.namespace, only)
+    pinned = cli("reorganize", cli.namespace, "--cluster", only)
+    assert (pinned.code, f"{only} " in pinned.out, "is pinned and stays as it is" in pinned.out) == (0, True, True)
+    cli("clusters", "unpin", "-n", cli.namespace, only)
+    cli("clusters", "archive", "-n", cli.namespace, only)
+    assert "is archived and stays as it is" in cli("reorganize", cli.namespace, "--cluster", only).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["", "--dry-run"], "NAMESPACE: must be 1 to 63 of a-z 0-9 and -"),
+        (["Robots"], "NAMESPACE: must be 1 to 63 of a-z 0-9 and -"),
+        (["robots", "--cluster", "c 1"], '--cluster "c 1": must be 1 to 128 of A-Z a-z 0-9'),
+        (["robots", "--cluster", "c1", "--cluster", ""], '--cluster "": must be 1 to 128 of A-Z a-z 0-9'),
+        (["robots", "--cluster", "c1", "--cluster", "c1"], "--cluster: "),
+        (["robots", "--target", "5000"], "--target"),
+        (["robots", "--target", "few"], "--target"),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_argument_or_flag_that_was_typed(
+    shared_server: ServerProcess, namespace: str, tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    given = [namespace if one == "robots" else one for one in arguments]
+    clag("namespaces", "create", namespace, "--socket", shared_server.socket, home=tmp_path)
+    refused = clag("reorganize", *given, "--socket", shared_server.socket, home=tmp_path)
+    assert refused.code == 2
+    assert told in refused.error()
+    assert "regex" not in refused.error()
+
+
 def test_a_cluster_or_namespace_that_is_not_there_is_said_to_be_so(cli: Cli) -> None:
     refused = cli("reorganize", cli.namespace, "--cluster", "c999")
     assert (refused.code, "c999" in refused.error()) == (1, True)

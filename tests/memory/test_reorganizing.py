@@ -147,14 +147,51 @@ async def test_only_the_clusters_asked_for_are_touched(tmp_path: Path) -> None:
             await system.reorganizing.begin(NAMESPACE, ReorganizeRequest(clusters=(999,)))
 
 
-@pytest.mark.parametrize("target", [2, 6])
-async def test_a_number_of_clusters_that_is_asked_for_is_come_near_to(tmp_path: Path, target: int) -> None:
+@pytest.mark.parametrize("target", [1, 2, 4, 6, 9, 16])
+async def test_a_number_of_clusters_that_is_asked_for_is_reached_in_one_run(tmp_path: Path, target: int) -> None:
     async with system_on(tmp_path, **SETTINGS) as system:
-        await tell(system)
+        await tell(system)  # sixteen episodes
+        planned = await reorganized(system, target=target, dry_run=True)
+        assert (planned.result["clusters_after"], planned.result["missed"]) == (target, "")
         done = await reorganized(system, target=target)
         assert done.state is OperationState.SUCCEEDED
         assert len(await topics_by_cluster(system)) == done.result["clusters_after"] == target
+        assert (done.result["moved"], done.result["missed"]) == (planned.result["moved"], "")
+        views, _ = await system.list_clusters(NAMESPACE, include_archived=True)
+        assert len({view.cluster.title for view in views}) == target
     assert_file_consistent(tmp_path / "catalog.db")
+
+
+async def test_a_number_that_cannot_be_reached_is_come_near_to_and_the_result_says_why(tmp_path: Path) -> None:
+    async with system_on(tmp_path, **SETTINGS) as system:
+        homes = await tell(system)
+        many = await reorganized(system, target=40, dry_run=True)
+        assert many.result["clusters_after"] == 16
+        assert "16 clusters, not 40: what is left in each is one episode" in str(many.result["missed"])
+        pin = ProfileChange(fields=frozenset(), pinned=True)
+        for topic in ("dock", "door"):
+            await system.cluster_edits.update(NAMESPACE, homes[topic], pin, EditOptions())
+        few = await reorganized(system, target=1)
+        assert (few.state, few.result["clusters_after"]) == (OperationState.SUCCEEDED, 3)
+        assert "2 that are pinned" in str(few.result["missed"])
+        assert sorted(await topics_by_cluster(system)) == sorted({homes["dock"], homes["door"], homes["gripper"]})
+
+
+async def test_what_came_while_a_plan_was_made_is_why_its_number_is_not_reached(tmp_path: Path) -> None:
+    async with system_on(tmp_path, **SETTINGS) as system:
+        await tell(system, ["dock", "door", "gripper"])
+        planned = system.reorganizing._planning.plan
+
+        async def plan_and_be_overtaken(*given: object, **more: object) -> object:
+            plan = await planned(*given, **more)  # type: ignore[arg-type]
+            await tell_episode(system, "lamp", 0)
+            await organized(system)
+            return plan
+
+        system.reorganizing._planning.plan = plan_and_be_overtaken  # type: ignore[method-assign,assignment]
+        done = await reorganized(system, target=2)
+        assert (done.state, done.result["clusters_after"]) == (OperationState.SUCCEEDED, 3)
+        assert "changed while the plan was made" in str(done.result["missed"])
 
 
 async def test_no_merge_makes_a_cluster_larger_than_the_bound(tmp_path: Path) -> None:
@@ -163,6 +200,7 @@ async def test_no_merge_makes_a_cluster_larger_than_the_bound(tmp_path: Path) ->
         done = await reorganized(system, target=1)
         assert max(sum(counts.values()) for counts in (await topics_by_cluster(system)).values()) <= 20
         assert done.result["clusters_after"] == 4
+        assert "at most 20 memories" in str(done.result["missed"])
 
 
 async def test_the_same_request_twice_is_one_operation_and_two_at_once_are_refused(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class PlanDraft:
         self.homes: Numbers = layout.homes.copy()
         self.steps: list[PlanStep] = []
         self.dropped = 0
+        self.missed = ""
+        """Why it does not lead to as many clusters as were asked for; "" where it does."""
         self._founded = 0
 
     @property
@@ -91,6 +93,7 @@ class PlanDraft:
             clusters_after=self.clusters,
             attempts=attempts,
             dropped=self.dropped,
+            missed=self.missed,
         )
 
     def _move(

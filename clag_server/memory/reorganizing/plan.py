@@ -78,6 +78,7 @@ class Plan:
         clusters_after: Active clusters after.
         attempts: Plans that were made until this one.
         dropped: Steps that named what is not there, or what must not be touched.
+        missed: Why it does not lead to as many clusters as were asked for; "" where it does.
     """
 
     steps: tuple[PlanStep, ...]
@@ -86,6 +87,7 @@ class Plan:
     clusters_after: int
     attempts: int = 1
     dropped: int = 0
+    missed: str = ""
 
     @property
     def moved(self) -> int:
@@ -102,6 +104,7 @@ def plan_to(plan: Plan) -> dict[str, JsonValue]:
         "clusters_after": plan.clusters_after,
         "attempts": plan.attempts,
         "dropped": plan.dropped,
+        "missed": plan.missed,
     }
 
 
@@ -114,6 +117,7 @@ def plan_from(kept: Mapping[str, JsonValue]) -> Plan:
         clusters_after=_whole(kept["clusters_after"]),
         attempts=_whole(kept["attempts"]),
         dropped=_whole(kept["dropped"]),
+        missed=str(kept.get("missed", "")),
     )
 
 

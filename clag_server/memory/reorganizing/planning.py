@@ -87,7 +87,10 @@ class Planning:
             await run.report("planning", done=done, total=total)
 
         planner = SlmPlanner(slm, self._models.token_counter, self._config)
-        return await planner.plan(state, layout, sample, variant=variant, target=target, told=told)
+        draft = await planner.plan(state, layout, sample, variant=variant, target=target, told=told)
+        if target and draft.clusters != target:
+            draft.missed = f"the language model's plan leads to {draft.clusters} clusters, not {target}"
+        return draft
 
     async def _verdict(self, state: NamespaceState, layout: Layout, named: Named, *, target: int) -> Verdict:
         weight = state.competence.trust.weight(Skill.ROUTING)

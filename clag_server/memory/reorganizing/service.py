@@ -174,7 +174,9 @@ class Reorganizing:
                     )
                     if not application.changes:
                         return _result(plan, [], moved=0, revision=await self._catalog.revision())
-                    result, revision = await self._commit(run.operation, pipeline, plan, application)
+                    result, revision = await self._commit(
+                        run.operation, pipeline, plan, application, request.target
+                    )
             except Overloaded:
                 if not left:
                     raise
@@ -186,7 +188,7 @@ class Reorganizing:
         raise Overloaded(f'namespace "{run.operation.namespace}"')
 
     async def _commit(
-        self, operation: Operation, pipeline: NamespacePipeline, plan: Plan, application: Application
+        self, operation: Operation, pipeline: NamespacePipeline, plan: Plan, application: Application, target: int
     ) -> tuple[dict[str, JsonValue], int]:
         state, draft = pipeline.state, application.draft
         told: dict[str, JsonValue] = {}
@@ -202,7 +204,9 @@ class Reorganizing:
                 for step in application.steps
             ]
             after = draft.active_clusters()
-            told.update(_result(replace(plan, clusters_after=after), shown(steps), moved=draft.moved, revision=0))
+            missed = _missed(plan, after, target)
+            done = replace(plan, clusters_after=after, missed=missed)
+            told.update(_result(done, shown(steps), moved=draft.moved, revision=0))
             return EditAnswer(_answer_id(operation), _digest(operation), json.dumps(told))
 
         revision, _ = await commit_draft(state, self._catalog, draft, answer)
@@ -244,8 +248,18 @@ def _result(plan: Plan, steps: list[JsonValue], *, moved: int, revision: int) ->
         "by": int(plan.by),
         "attempts": plan.attempts,
         "dropped": plan.dropped,
+        "missed": plan.missed,
         "revision": revision,
     }
+
+
+def _missed(plan: Plan, after: int, target: int) -> str:
+    """Say why there are not as many clusters as were asked for: what was planned, or what came since."""
+    if not target or after == target:
+        return ""
+    if plan.missed and after == plan.clusters_after:
+        return plan.missed
+    return f"there are {after} clusters, not {target}: clusters or memories changed while the plan was made"
 
 
 def _answer_id(operation: Operation) -> str:

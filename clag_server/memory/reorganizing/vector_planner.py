@@ -1,7 +1,7 @@
 """A plan by vectors alone: deterministic, and the stand-in wherever no language model is trusted.
 
     merge: clusters whose episodes are as near to the other cluster as to their own
-    split: clusters of two well separated parts
+    split: clusters of two well separated parts (`parting`)
     reassign: episodes that another cluster is clearly nearer to
 
 Merging and splitting have a gap between their thresholds, so that what one plan does the next does not undo.
@@ -9,40 +9,47 @@ Merging and splitting have a gap between their thresholds, so that what one plan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.reorganizing.draft import PlanDraft
-from clag_server.memory.reorganizing.layout import Layout, Numbers, by_home, centroids, fit, unit_rows
-from clag_server.memory.reorganizing.plan import StepKind
-from clag_server.memory.splitting import two_means
+from clag_server.memory.reorganizing.layout import Layout, by_home, centroids, fit, unit_rows
+from clag_server.memory.reorganizing.parting import part
 from clag_server.types.memory import DecidedBy
 
 __all__ = ["plan_by_vectors"]
 
-_LEAST_EPISODES = 4
-"""Episodes below which a cluster is not split: two of each half at least, or the halves are single episodes."""
-
 _UNLIKE = 10.0
 """Added to the gap of clusters that routing would not have joined: only a target makes one of them."""
 
-_LEAST_SHARE = 0.1
-"""Least share of a cluster's memories in the smaller part of a split."""
-
 
 def plan_by_vectors(layout: Layout, config: OrganizeConfig, *, target: int) -> PlanDraft:
-    """Return the plan; `target` is about how many active clusters to aim for, 0 leaves it to the memories."""
+    """Return the plan; `target` is how many active clusters to aim for, 0 leaves it to the memories.
+
+    A target is reached unless clusters that must not be touched, the bound of a cluster or episodes that cannot be
+    parted are in the way; then `missed` of the draft says so.
+    """
     draft = PlanDraft(layout, DecidedBy.VECTOR)
-    if not len(layout.episodes):
-        return draft
-    merged = _merge(draft, config, target)
-    _split(draft, config, target, but=merged)
-    _reassign(draft, config)
+    if len(layout.episodes):
+        merged = _merge(draft, config, target)
+        part(draft, config, target, but=merged)
+        _reassign(draft, config, keep=bool(target))
+    draft.missed = missed(draft, config, target)
     return draft
+
+
+def missed(draft: PlanDraft, config: OrganizeConfig, target: int) -> str:
+    """Say why a plan by vectors does not lead to as many clusters as were asked for; "" where it does."""
+    if not target or draft.clusters == target:
+        return ""
+    held = draft.layout.active - len(draft.layout.movable)
+    stay = f"; {held} that are pinned, not asked for or without a closed episode stay as they are" if held else ""
+    if draft.clusters > target:
+        why = f"no two of them may be merged into one of at most {config.cluster_max} memories"
+    else:
+        why = "what is left in each is one episode, or episodes that are alike"
+    return f"it leads to {draft.clusters} clusters, not {target}: {why}{stay}"
 
 
 # --- merging
@@ -53,10 +60,10 @@ def _merge(draft: PlanDraft, config: OrganizeConfig, target: int) -> set[int]:
     count = draft.layout.active
     while True:
         found = pairs.nearest()
-        if found is None:
+        if found is None or (target and count <= target):
             break
         gap, into, other = found
-        if gap > config.reorganize_merge_gap and not (target and count > target):
+        if gap > config.reorganize_merge_gap and not target:
             break
         pairs.join(into, other)
         groups.setdefault(into, []).extend([other, *groups.pop(other, [])])
@@ -146,100 +153,12 @@ class _Pairs:
         return gaps
 
 
-# --- splitting
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """A cluster in two.
-
-    Attributes:
-        rows: The rows of its episodes (n,), those that stay first.
-        leaving: The rows that would leave.
-        own: Cosine of each with the rest of its part (n,).
-        beside: Cosine of each with the other part (n,).
-        likeness: Cosine of the parts' centroids.
-    """
-
-    rows: Numbers
-    leaving: Numbers
-    own: NDArray[np.float32]
-    beside: NDArray[np.float32]
-    likeness: float
-
-    @property
-    def margin(self) -> float:
-        """How far the parts are apart."""
-        return float((self.own - self.beside).mean())
-
-
-def _split(draft: PlanDraft, config: OrganizeConfig, target: int, *, but: set[int]) -> None:
-    """Split what holds two parts; with a target, also the loosest until there are as many."""
-    layout = draft.layout
-    found: dict[int, _Parts] = {}
-    for number, rows in by_home(draft.homes).items():
-        if number in layout.movable and number not in but:
-            parts = _parts(layout, rows)
-            if parts is not None:
-                found[number] = parts
-    gained = _that_gain(
-        draft,
-        {
-            number: parts
-            for number, parts in found.items()
-            if parts.margin >= config.reorganize_split_margin and parts.likeness < config.cluster_cosine
-        },
-    )
-    for number, parts in sorted(found.items(), key=lambda one: (-one[1].margin, one[0])):
-        too_large = draft.size(number) > config.cluster_max
-        wanted = number in gained and not (target and draft.clusters >= target)
-        if wanted or too_large or (target and draft.clusters < target):
-            reason = (
-                "it grew too large" if too_large else f"it holds two parts that are apart (by {parts.margin:.2f})"
-            )
-            draft.found(StepKind.SPLIT, [number], parts.leaving, reason)
-
-
-def _parts(layout: Layout, rows: Numbers) -> _Parts | None:
-    """Part a cluster; None where it cannot be, or would leave next to nothing."""
-    vectors, sizes = layout.vectors, layout.sizes
-    if len(rows) < _LEAST_EPISODES:
-        return None
-    mask = two_means(vectors[rows])
-    if mask is None:
-        return None
-    left, gone = rows[~mask], rows[mask]
-    if min(len(gone), len(left)) < 2 or sizes[gone].sum() < _LEAST_SHARE * sizes[rows].sum():
-        return None
-    sums = np.stack([vectors[part].sum(axis=0) for part in (left, gone)])
-    heads = unit_rows(sums)
-    rests = [unit_rows(sums[here] - vectors[part]) for here, part in ((0, left), (1, gone))]
-    both = np.concatenate([left, gone])
-    return _Parts(
-        rows=both,
-        leaving=gone,
-        own=np.einsum("ij,ij->i", np.concatenate(rests), vectors[both]),
-        beside=np.concatenate([vectors[left] @ heads[1], vectors[gone] @ heads[0]]),
-        likeness=float(heads[0] @ heads[1]),
-    )
-
-
-def _that_gain(draft: PlanDraft, found: Mapping[int, _Parts]) -> set[int]:
-    """Return those whose episodes would be at home as well as now or better, among all clusters."""
-    if not found:
-        return set()
-    now = fit(draft.layout, draft.homes, np.concatenate([parts.rows for parts in found.values()]))
-    gained, start = set(), 0
-    for number, parts in found.items():
-        here = slice(start, start + len(parts.rows))
-        start = here.stop
-        after = parts.own - np.maximum(np.maximum(parts.beside, now.other[here]), 0.0)
-        if after.mean() >= now.margins[here].mean():
-            gained.add(number)
-    return gained
-
-
 # --- moving
-def _reassign(draft: PlanDraft, config: OrganizeConfig) -> None:
-    """Move episodes to clusters that are clearly nearer, those that gain most first, as far as there is room."""
+def _reassign(draft: PlanDraft, config: OrganizeConfig, *, keep: bool) -> None:
+    """Move episodes to clusters that are clearly nearer, those that gain most first, as far as there is room.
+
+    `keep`: no cluster loses its last episode, for their number was asked for.
+    """
     layout = draft.layout
     allowed = np.array(
         sorted({*layout.movable, *(int(n) for n in np.unique(draft.homes) if n < 0)}), dtype=np.int64
@@ -253,12 +172,15 @@ def _reassign(draft: PlanDraft, config: OrganizeConfig) -> None:
     better &= np.isin(now.nearest, allowed)
     chosen = np.flatnonzero(better)
     room = {int(n): config.cluster_max - draft.size(int(n)) for n in np.unique(now.nearest[chosen])}
+    left = {number: len(some) for number, some in by_home(draft.homes).items()}
     moves: dict[tuple[int, int], list[int]] = {}
     for at in sorted(chosen, key=lambda at: (-gain[at], int(rows[at]))):
         row, into = int(rows[at]), int(now.nearest[at])
-        if layout.sizes[row] <= room[into]:
+        source = int(draft.homes[row])
+        if layout.sizes[row] <= room[into] and not (keep and left[source] == 1):
             room[into] -= int(layout.sizes[row])
-            moves.setdefault((int(draft.homes[row]), into), []).append(row)
+            left[source] -= 1
+            moves.setdefault((source, into), []).append(row)
     for (source, into), some in sorted(moves.items()):
         draft.reassign(source, into, np.array(sorted(some), dtype=np.int64), "the other cluster is clearly nearer")
 
