@@ -30,7 +30,10 @@ _INSERT_HISTORY = compile_insert(memory_history)
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Where a memory is now; `placement_id` is None for one that was never placed."""
+    """Where a memory is now; `placement_id` is None for one that was never placed.
+
+    `again` says of one that waits for evolution that it had evolved elsewhere before.
+    """
 
     key: int
     cluster: int | None
@@ -38,6 +41,7 @@ class _Spot:
     placement_id: int | None
     event_time_ns: int
     state: int
+    again: int | None
 
     def placed(self) -> Placed | None:
         """Return its current placement."""
@@ -46,6 +50,7 @@ class _Spot:
         return Placed(self.key, self.placement_id, self.cluster, self.event_time_ns)
 
 
+_AGAIN_SQL = "json_extract(memories.routing, '$.evolve_again')"
 _ROUTED_STATES = (MemoryState.ROUTED, MemoryState.EVOLVED)
 
 
@@ -144,7 +149,9 @@ def _require(tx: WriteTx, wanted: set[int], query: sa.Select[tuple[int]], column
 def _spots(tx: WriteTx, ns: int, where: sa.ColumnElement[bool]) -> list[_Spot]:
     m = memories.c
     rows = tx.connection.execute(
-        sa.select(m.key, m.cluster, m.episode, m.placement_id, m.event_time_ns, m.state).where(m.ns == ns, where)
+        sa.select(m.key, m.cluster, m.episode, m.placement_id, m.event_time_ns, m.state, sa.text(_AGAIN_SQL)).where(
+            m.ns == ns, where
+        )
     )
     return sorted((_Spot(*row) for row in rows), key=lambda spot: spot.key)
 
@@ -189,12 +196,15 @@ def _place(tx: WriteTx, ns: int, placements: Sequence[Placement], touched: Touch
 
 
 def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) -> None:
-    """Move an episode's members; those that are in the cluster already keep their placement."""
+    """Move an episode's members; those that are in the cluster already keep their placement.
+
+    One that had evolved and comes among others waits for evolution again (`Move.again`).
+    """
     members = _members(tx, ns, move.episode)
     touched.episodes.add(move.episode)
     touched.clusters.add(move.cluster)
     _leave(members, touched)
-    routing = routing_to_json(move.routing)
+    routing, again = _routings(move)
     puts, old, updates, history = [], [], [], []
     changed = (
         (spot.key, ChangeKind.MEMORY_ROUTED, move.cluster, None)
@@ -207,6 +217,7 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
         current = spot.placed()
         revision = revisions[spot.key]
         placement_id = spot.placement_id
+        back = move.again and spot.state == MemoryState.EVOLVED and spot.cluster != move.cluster
         if current is not None and current.cluster != move.cluster:
             placement_id = tx.next_placement()
             puts.append(Placed(spot.key, placement_id, move.cluster, spot.event_time_ns))
@@ -218,8 +229,8 @@ def _move(tx: WriteTx, ns: int, move: Move, touched: Touched, *, now_ns: int) ->
                 "of": spot.key,
                 "cluster": move.cluster,
                 "placement_id": placement_id,
-                "routing": routing,
-                "state": _routed(spot.state),
+                "routing": again if back or _waits_again(spot) else routing,
+                "state": int(MemoryState.ROUTED) if back else _routed(spot.state),
                 "revision": revision,
                 "update_time_ns": now_ns,
             }
@@ -246,13 +257,13 @@ def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:
         raise ValueError(f"episode {routed.episode} is not in cluster {routed.cluster}: move it instead")
     further = [spot for spot in members if spot.state in _ROUTED_STATES and spot.cluster == routed.cluster]
     decided = waiting + further
-    routing = routing_to_json(routed.routing)
+    routing, again = _routings(routed)
     changed = ((spot.key, ChangeKind.MEMORY_ROUTED, spot.cluster, None) for spot in decided)
     revisions = tx.log_memories(ns, changed, time_ns=now_ns)
     updates = [
         {
             "of": spot.key,
-            "routing": routing,
+            "routing": again if _waits_again(spot) else routing,
             "state": _routed(spot.state),
             "revision": revisions[spot.key],
             "update_time_ns": now_ns,
@@ -265,6 +276,15 @@ def _route(tx: WriteTx, ns: int, routed: Move, *, now_ns: int) -> None:
 
 def _members(tx: WriteTx, ns: int, episode: int) -> list[_Spot]:
     return _spots(tx, ns, memories.c.episode == episode)
+
+
+def _routings(move: Move) -> tuple[str, str]:
+    """Return a decision as rows hold it: of most members, and of those that are to evolve again."""
+    return routing_to_json(move.routing), routing_to_json(replace(move.routing, evolve_again=True))
+
+
+def _waits_again(spot: _Spot) -> bool:
+    return bool(spot.again) and spot.state != MemoryState.EVOLVED
 
 
 def _routed(state: int) -> int:

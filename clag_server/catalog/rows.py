@@ -124,6 +124,7 @@ def routing_to_json(routing: RoutingDecision) -> str:
             "fallback": int(routing.fallback),
             "slm_weight": routing.slm_weight,
             "awaits_slm": routing.awaits_slm,
+            "evolve_again": routing.evolve_again,
         }
     )
 
@@ -144,6 +145,7 @@ def routing_from_json(text: str | None) -> RoutingDecision | None:
         fallback=FallbackCause(values["fallback"]),
         slm_weight=values["slm_weight"],
         awaits_slm=values.get("awaits_slm", False),  # schema 0003 knew no such decisions
+        evolve_again=values.get("evolve_again", False),  # nor was any memory evolved twice
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +113,7 @@ class EditDraft:
         def real(number: int) -> int:
             return numbers.get(number, number)
 
+        gathers = self._gathering()
         plan = PlacementPlan(
             clusters=[
                 replace(cluster, cluster=real(number), update_time_ns=self.now_ns)
@@ -129,13 +131,15 @@ class EditDraft:
                     cluster=real(self._new_episodes[home].cluster),
                     embedding=memory.embedding,
                     lexical=lexical_text(memory),
-                    routing=decision,
-                    state=max(memory.state, MemoryState.ROUTED),
+                    **_onward(memory, decision, again=gathers[self._new_episodes[home].cluster]),
                 )
                 for memory, home, decision in self._placements
                 if memory.embedding is not None
             ],
-            moves=[replace(move, cluster=real(move.cluster)) for _, move in sorted(self._moves.items())],
+            moves=[
+                replace(move, cluster=real(move.cluster), again=gathers[move.cluster])
+                for _, move in sorted(self._moves.items())
+            ],
             removed_clusters=self._removed,
             notes=[
                 replace(note, cluster=real(note.cluster), others=tuple(real(n) for n in note.others))
@@ -149,6 +153,16 @@ class EditDraft:
         episodes = set(self._moves) | {m.episode for m, _, _ in self._placements if m.episode is not None}
         clusters = {n for n in (*self._clusters, *self._sizes) if n >= 0} | set(self._removed)
         return clusters, episodes
+
+    def _gathering(self) -> dict[int, bool]:
+        """Return for each target whether what is moved there meets other memories than those that it was with."""
+        origins: dict[int, set[int]] = {}
+        for move in self._moves.values():
+            origins.setdefault(move.cluster, set()).add(self.cluster_map.episodes[move.episode].cluster)
+        for memory, home, _ in self._placements:
+            if memory.cluster is not None:
+                origins.setdefault(self._new_episodes[home].cluster, set()).add(memory.cluster)
+        return {target: target >= 0 or len(sources) > 1 for target, sources in origins.items()}
 
     def _part(self, episode: Episode, members: Sequence[Memory], target: int, reason: str) -> None:
         home = _NEW - len(self._new_episodes)
@@ -179,6 +193,17 @@ class EditDraft:
         return RoutingDecision(
             decided_by=self.by, candidates=(), vote=None, reason=reason, provisional=False, time_ns=self.now_ns
         )
+
+
+def _onward(memory: Memory, decision: RoutingDecision, *, again: bool) -> dict[str, Any]:
+    """Return what a memory goes on with at its new place: the decision, and a state.
+
+    One that had evolved evolves once more among memories that it has not met, as a moved episode's members do.
+    """
+    back = again and memory.state is MemoryState.EVOLVED
+    waits = memory.state is not MemoryState.EVOLVED and memory.routing is not None and memory.routing.evolve_again
+    state = MemoryState.ROUTED if back else max(memory.state, MemoryState.ROUTED)
+    return {"routing": replace(decision, evolve_again=back or waits), "state": state}
 
 
 def closed_centroids(cluster_map: ClusterMap, number: int) -> tuple[list[int], Matrix]:

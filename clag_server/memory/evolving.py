@@ -4,14 +4,20 @@ For each memory: its nearest neighbours come from its cluster's partition; the S
 once for annotation, links and what changes for the neighbours; links are written on the memory and back on them.
 The ingested text is never touched. A round asks for many memories at once, so that the engine has a batch, and
 writes their changes in order of arrival in one transaction: older memories are changed by newer ones only, and a
-later memory's word comes after an earlier one's. A prompt shows texts, which evolution does not change, so memories
-of one cluster that come together need not wait for each other's answers. A memory that an update rewrote comes
-late: it is linked to those too that arrived after it and have evolved.
+later memory's word comes after an earlier one's. A prompt shows texts, which evolution does not change, so
+memories of one cluster that come together need not wait for each other's answers. A memory that an update
+rewrote comes late: it is linked to those too that arrived after it and have evolved.
+
+A memory that was moved among others after it had evolved evolves once more, in its new cluster: it keeps what the
+SLM wrote on it and all its links, which say what is known of two memories wherever they are, and is linked to
+neighbours that it had not met. The SLM is asked about it once more only where a client or a re-organization moved
+it, after new memories.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +27,7 @@ from clag_server.memory.annotate import Annotation, annotate_by_terms
 from clag_server.memory.budgets import SlmBudget
 from clag_server.memory.counters import Outcome
 from clag_server.memory.evolution_answers import Asked, EvolutionAnswer, ask_evolution
-from clag_server.memory.linking import Neighbour, Thought, changes_of
+from clag_server.memory.linking import Neighbour, Thought, changes_of, evolved_before
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.terms import term_candidates
@@ -88,7 +94,11 @@ class EvolveStage:
             page = await state.catalog.pending_keys(state.ns, _WAITING, after=after, limit=_KEYS_A_READ)
             keys += [key for key in page if key not in skip]
             if len(page) < _KEYS_A_READ:
-                break
+                if keys or not state.evolve_again:
+                    break
+                # Nothing new is left: those that were moved may be among what was passed over.
+                state.evolve_again, self._passed = False, -1
+                continue
             if not keys:
                 self._passed = page[-1]
             elif page[-1] > keys[-1]:
@@ -162,14 +172,18 @@ class EvolveStage:
         if self._slm is None:
             cause = FallbackCause.DISABLED
             return {m.key: Thought(replace(by_terms[m.key], fallback=cause)) for m in memories}
-        granted = self._budget.grant(len(memories), now_ns=self._state.now_ns(), patient=patient)
         shown = {m.key: self._shown(neighbours[m.key]) if jobs.evolution else [] for m in memories}
-        answers = await asyncio.gather(*(self._ask(self._slm, m, shown[m.key]) for m in memories[:granted]))
+        # New memories first; of one that was moved only what it may have met.
+        asked = [m for m in memories if not evolved_before(m)]
+        asked += [m for m in memories if evolved_before(m) and shown[m.key] and _moved_on_purpose(m)]
+        granted = self._budget.grant(len(asked), now_ns=self._state.now_ns(), patient=patient)
+        answers = await asyncio.gather(*(self._ask(self._slm, m, shown[m.key]) for m in asked[:granted]))
         self._state.counters.add(Outcome.SLM_EVOLUTION_CALLS, granted)
-        unasked = [EvolutionAnswer(None, fallback=FallbackCause.BUDGET)] * (len(memories) - granted)
+        given = dict(zip((m.key for m in asked[:granted]), answers, strict=True))
+        unasked = EvolutionAnswer(None, fallback=FallbackCause.BUDGET)
         return {
-            memory.key: _thought(answer, by_terms[memory.key], shown[memory.key], jobs, self._slm.name)
-            for memory, answer in zip(memories, [*answers, *unasked], strict=True)
+            m.key: _thought(given.get(m.key, unasked), by_terms[m.key], shown[m.key], jobs, self._slm.name)
+            for m in memories
         }
 
     def _shown(self, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
@@ -203,9 +217,12 @@ class EvolveStage:
             stay = [m for m in memories if _same(m, now.get(m.key))]
             there = await state.catalog.keys_of_placements(state.ns, sorted(placements))
             changes: list[Evolution] = []
+            given: Counter[int] = Counter()
             for memory in stay:
                 near = [one for one in neighbours[memory.key] if one.placement in there]
-                changes += changes_of(memory, near, thoughts[memory.key], state.organize)
+                made = changes_of(memory, near, thoughts[memory.key], state.organize, given=given)
+                given.update({change.key: len(change.add_links) for change in made})
+                changes += made
             await asyncio.shield(state.catalog.evolve(state.ns, changes, now_ns=state.now_ns()))
         self._hub.publish(
             KeyProgress(m.key, AckLevel.ORGANIZED, now[m.key].cluster, MemoryState.EVOLVED)
@@ -217,15 +234,16 @@ class EvolveStage:
         self, evolved: Sequence[Memory], changes: Sequence[Evolution], thoughts: Mapping[int, Thought]
     ) -> None:
         counters = self._state.counters
-        counters.add(Outcome.EVOLVED, len(evolved))
+        fresh = [memory for memory in evolved if not evolved_before(memory)]
+        counters.add(Outcome.EVOLVED, len(fresh))
         counters.add(Outcome.LINKS, sum(len(c.add_links) for c in changes))
         own = [link for c in changes if c.key == c.cause for link in c.add_links]
         counters.add(Outcome.CONFLICTS, sum(link.kind is LinkKind.CONTRADICTS for link in own))
-        for key in (memory.key for memory in evolved):
-            thought = thoughts[key]
-            counters.add(Outcome.ANNOTATIONS)
+        for thought in (thoughts[memory.key] for memory in evolved):
             counters.add(Outcome.SLM_LINKS, len(thought.links))
             counters.add(Outcome.SLM_REWRITES, len(thought.updates))
+        for thought in (thoughts[memory.key] for memory in fresh):
+            counters.add(Outcome.ANNOTATIONS)
             if thought.annotation.source is AnnotationSource.SLM:
                 counters.add(Outcome.SLM_ANNOTATIONS)
             if thought.annotation.fallback is not FallbackCause.NONE:
@@ -243,6 +261,15 @@ def _thought(
         updates=tuple((shown[update.neighbour].placement, update) for update in answer.updates),
         model=model,
     )
+
+
+def _moved_on_purpose(memory: Memory) -> bool:
+    """Whether a client or a re-organization moved a memory: routing weighs candidates, and belongs to its arrival.
+
+    What routing moves it moves at once, often a third of all memories: a second call for each would cost more than
+    it finds.
+    """
+    return memory.routing is not None and not memory.routing.candidates
 
 
 def _precedes(other: Memory, memory: Memory) -> bool:

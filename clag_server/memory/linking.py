@@ -6,8 +6,9 @@ joins it; of a neighbour that it has a word for, mere likeness is no longer told
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from clag_server.catalog.api import Evolution
 from clag_server.memory.annotate import Annotation
@@ -17,6 +18,7 @@ from clag_server.memory.evolution_answers import ProposedLink, ProposedUpdate
 from clag_server.memory.lexical import tokens
 from clag_server.types.memory import AnnotationSource, Link, LinkKind, Memory, MemoryState
 
+_NOTHING: Final[Mapping[int, int]] = {}
 _MOST_LINKS = 32
 """Links of one memory by the contract. A contradiction may exceed `max_links`: it must not stay unseen."""
 
@@ -42,42 +44,90 @@ class Thought:
 
 
 def changes_of(
-    memory: Memory, neighbours: Sequence[Neighbour], thought: Thought, config: OrganizeConfig
+    memory: Memory,
+    neighbours: Sequence[Neighbour],
+    thought: Thought,
+    config: OrganizeConfig,
+    *,
+    given: Mapping[int, int] = _NOTHING,
 ) -> list[Evolution]:
-    """Return a memory's own evolution, and what it changes on its neighbours, all within its cluster."""
+    """Return a memory's own evolution, and what it changes on its neighbours, all within its cluster.
+
+    Args:
+        memory: The memory, as it was read.
+        neighbours: Its nearest neighbours, as they were read.
+        thought: What is thought of it.
+        config: Thresholds.
+        given: Links that memories (by key) get in this round and did not have when they were read.
+    """
     if memory.cluster is None:
         return []
     linked = _linked(memory, neighbours, thought, config)
-    annotation = thought.annotation
+    annotation, keeps = thought.annotation, _keeps_annotation(memory, thought.annotation)
+    # Tags by terms are words of the cluster, which is another one now.
+    tagged = not keeps or memory.annotated_by is annotation.source is AnnotationSource.STATISTICS
+    by_slm = (annotation.source is AnnotationSource.SLM and not keeps) or thought.links
     own = Evolution(
         key=memory.key,
         cluster=memory.cluster,
         cause=memory.key,
-        context=annotation.context,
-        keywords=annotation.keywords,
-        evolved_tags=annotation.tags,
+        context=None if keeps else annotation.context,
+        keywords=None if keeps else annotation.keywords,
+        evolved_tags=annotation.tags if tagged else None,
         add_links=tuple(link for _, links in linked for link in links),
         superseded_by=_replaced_by(memory, linked),
-        annotated_by=annotation.source,
+        annotated_by=None if keeps else annotation.source,
         state=MemoryState.EVOLVED,
-        model=thought.model if annotation.source is AnnotationSource.SLM or thought.links else "",
+        model=thought.model if by_slm else "",
     )
     updates = dict(thought.updates)
-    back = [_back(memory, near, links, updates.get(near.placement), thought, config) for near, links in linked]
+    back = [
+        _back(
+            memory,
+            near,
+            links,
+            updates.get(near.placement),
+            thought,
+            free=config.max_links - len(near.memory.links) - given.get(near.memory.key, 0),
+        )
+        for near, links in linked
+    ]
     return [own, *(change for change in back if change is not None)]
+
+
+def evolved_before(memory: Memory) -> bool:
+    """Return whether a memory that waits for evolution had evolved in another cluster, with the words it has."""
+    return memory.routing is not None and memory.routing.evolve_again
+
+
+def _keeps_annotation(memory: Memory, annotation: Annotation) -> bool:
+    """Whether a memory keeps the annotation that it has: it evolves again, and the new one is no better."""
+    if not evolved_before(memory) or memory.annotated_by is AnnotationSource.NONE:
+        return False
+    return annotation.source is not AnnotationSource.SLM or memory.annotated_by is AnnotationSource.SLM
 
 
 def _linked(
     memory: Memory, neighbours: Sequence[Neighbour], thought: Thought, config: OrganizeConfig
 ) -> list[tuple[Neighbour, list[Link]]]:
-    """Return the neighbours that are linked to, best first, each with its links; `max_links` in all."""
+    """Return the neighbours that are linked to, best first, each with its links; `max_links` in all.
+
+    One that evolves again is linked to those only that it had not met, and its older links count too.
+    """
     proposed = dict(thought.links)
     found: list[tuple[Neighbour, list[Link]]] = []
-    room = config.max_links
+    known = memory.links if evolved_before(memory) else ()
+    met, told = {link.memory_id for link in known}, {(link.memory_id, link.kind) for link in known}
+    count = len(known)
     for near in neighbours:
         base = _base(memory, near, config)
-        links = _joined(base, _proposed(near, proposed.get(near.placement), base))[:room]
-        room -= len(links)
+        if base is not None and base.kind is LinkKind.SIMILAR and near.memory.memory_id in met:
+            base = None
+        links = _joined(base, _proposed(near, proposed.get(near.placement), base))
+        links = [link for link in links if (link.memory_id, link.kind) not in told]
+        most = [_MOST_LINKS if known and link.kind is LinkKind.CONTRADICTS else config.max_links for link in links]
+        links = [link for i, (link, bound) in enumerate(zip(links, most, strict=True)) if count + i < bound]
+        count += len(links)
         if links:
             found.append((near, links))
     return found
@@ -120,11 +170,11 @@ def _back(
     links: Sequence[Link],
     update: ProposedUpdate | None,
     thought: Thought,
-    config: OrganizeConfig,
+    *,
+    free: int,
 ) -> Evolution | None:
     """Return what the memory changes on a linked neighbour: links back, context and tags, what holds now."""
     other = near.memory
-    free = config.max_links - len(other.links)
     back = tuple(
         replace(link, memory_id=memory.memory_id)
         for i, link in enumerate(links)

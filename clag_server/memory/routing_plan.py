@@ -30,6 +30,8 @@ class PlanDraft:
         self._removed: list[int] = []
         self._new_episodes: set[int] = set()
         self._new_clusters: set[int] = set()
+        self._origins: dict[int, int] = {}
+        """Where each moved episode was before."""
         self.born = 0
 
     def found(self) -> Cluster:
@@ -107,6 +109,10 @@ class PlanDraft:
         final = {episode.episode: episode.cluster for episode in episodes}
         # The last move of each episode that was there before, and the last routing of all others.
         moves = {move.episode: move for move in self._moves}
+        gathered = {
+            cluster: self._gathers(cluster, moves.values()) for cluster in {m.cluster for m in moves.values()}
+        }
+        moves = {number: replace(move, again=gathered[move.cluster]) for number, move in moves.items()}
         routed = {move.episode: move for move in self._routed if move.episode not in moves}
         for number in [n for n in moves if n in self._new_episodes]:
             routed[number] = moves.pop(number)
@@ -123,7 +129,13 @@ class PlanDraft:
         """Cluster of each placed memory (by key), after moves and splits."""
         return {placement.key: self._map.episodes[placement.episode].cluster for placement in self._placements}
 
+    def _gathers(self, cluster: int, moves: Iterable[Move]) -> bool:
+        """Whether the episodes that move to a cluster meet others there than those that they were with."""
+        origins = {self._origins.get(move.episode) for move in moves if move.cluster == cluster}
+        return cluster not in self._new_clusters or len(origins) > 1
+
     def _shift(self, episode: Episode, source: int, target: int) -> None:
+        self._origins.setdefault(episode.episode, source)
         self._map.grow_cluster(source, -episode.memory_count, self._now_ns)
         self._map.grow_cluster(target, episode.memory_count, self._now_ns)
         self._touched_clusters[source] = None

@@ -126,12 +126,17 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move all members of an episode to `cluster`, under one routing decision; history tells the `cause`."""
+    """Move all members of an episode to `cluster`, under one routing decision; history tells the `cause`.
+
+    `again`: they come among memories that they have not met, so those that had evolved go back to ROUTED, to evolve
+    once more (`RoutingDecision.evolve_again`).
+    """
 
     episode: int
     cluster: int
     routing: RoutingDecision
     cause: HistoryCause = HistoryCause.ROUTING
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

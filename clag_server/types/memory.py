@@ -134,6 +134,7 @@ class RoutingDecision:
     decide. `provisional` decisions were taken from the first vectors of a still open episode, or await the SLM.
     `founded` says that no candidate was near enough. `fallback` is why the vote is missing or did not count;
     `slm_weight` is the weight it had in `combined`. `awaits_slm` says that the SLM is still to be asked.
+    `evolve_again` says that the memory had evolved in another cluster and is to be linked in this one too.
     """
 
     decided_by: DecidedBy
@@ -146,6 +147,7 @@ class RoutingDecision:
     fallback: FallbackCause = FallbackCause.NONE
     slm_weight: float = 0.0
     awaits_slm: bool = False
+    evolve_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
