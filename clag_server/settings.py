@@ -8,6 +8,7 @@ value came from. How the layers are read and merged is in `settings_sources`.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -215,7 +216,10 @@ class ModelSettings(_Section):
     @model_validator(mode="after")
     def _script_when_scripted(self) -> Self:
         if self.backend == "scripted" and self.script is None:
-            raise ValueError('models.script must name a file when models.backend is "scripted"')
+            raise ValueError(
+                'models.script must name a file (of answers, JSON) when models.backend is "scripted"; "local" runs '
+                "real models"
+            )
         return self
 
     @model_validator(mode="after")
@@ -368,11 +372,18 @@ def _without_password(uri: str) -> str:
     return f"{scheme}://***@{rest.rpartition('@')[2]}"
 
 
+def _names(message: str, key: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", message) is not None
+
+
 def _line(error: Mapping[str, object], origins: Mapping[str, str]) -> str:
     """One sentence of a validation error: setting, fault, and where the value came from."""
     location = error["loc"]
     key = ".".join(str(part) for part in location) if isinstance(location, tuple) else str(location)
     message = str(error["msg"]).removeprefix("Value error, ")
     if key not in origins:
-        return message if not key or message.startswith(key) else f"{key}: {message}"
+        # A rule about several settings: where those that it names and that somebody set came from.
+        named = [f"{name} is from {origin}" for name, origin in sorted(origins.items()) if _names(message, name)]
+        told = f"{message} ({', '.join(named)})" if named else message
+        return told if not key or message.startswith(key) else f"{key}: {told}"
     return f"{key}: {message} (from {origins[key]}, got {error['input']!r})"

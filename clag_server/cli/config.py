@@ -30,21 +30,36 @@ def load_settings(flags: dict[str, object], config: Path | None) -> Settings:
 @click.command("config")
 @settings_options
 @json_option
-def config_command(*, flags: dict[str, object], config: Path | None, as_json: bool) -> None:
+def config_command(*, flags: dict[str, object], config: Path | None, as_json: bool) -> ExitCode:
     """Show every setting, its value and where it came from.
 
     It takes the flags of `clag serve` and shows what `serve` would use. Flags win over the environment
     (CLAG_SECTION__KEY), which wins over the settings file, which wins over the defaults. Secrets are files and
     never shown.
     """
-    rows = effective(load_settings(flags, config))
+    settings = load_settings(flags, config)
+    rows = effective(settings)
     if as_json:
         print_lines({"key": row.key, "value": row.value, "origin": row.origin} for row in rows)
-        return
+        return _usable(settings)
     shown = table("setting", "value", "from")
     for row in rows:
         shown.add_row(visible(row.key), visible(row.value), visible(row.origin), style=_style(row.origin))
     console().print(shown)
+    return _usable(settings)
+
+
+def _usable(settings: Settings) -> ExitCode:
+    """Say of a script that is not there what `clag serve` would say. Raises CliError, after all was shown."""
+    models = settings.models
+    if models.backend == "scripted" and models.script is not None and not models.script.is_file():
+        where = settings.origin("models.script")
+        raise CliError(
+            f'models.script: there is no file "{visible(str(models.script))}" (from {where}), and with '
+            'models.backend "scripted" the server answers from it',
+            ExitCode.USAGE,
+        )
+    return ExitCode.OK
 
 
 def _style(origin: str) -> str | None:

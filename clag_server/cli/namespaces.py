@@ -19,7 +19,7 @@ from clag_server.cli.messages import seconds
 from clag_server.cli.operations import follow, outcome
 from clag_server.cli.options import ConnectionFlags, client_options, json_option
 from clag_server.cli.output import console, facts, print_document, print_lines, table
-from clag_server.cli.safe import one_line, shorten
+from clag_server.cli.safe import one_line, shorten, visible
 from clag_server.cli.words import date, enum_word, moment
 
 __all__ = ["namespaces_command"]
@@ -27,6 +27,19 @@ __all__ = ["namespaces_command"]
 _UNSET: Final = "default"
 _PURPOSE_CHARS: Final = 50
 _DAY_S: Final = 86_400
+_SPANS: Final = {
+    "time_to_live": (1, 'at least a second and at most 36525 days (a hundred years); "" keeps them for ever'),
+    "archive_after": (
+        3_600,
+        (
+            "at least an hour (0.042 days) and at most 36525 days (a hundred years, as good as never); "
+            '"" goes back to the server\'s default (organize.archive_after_days)'
+        ),
+    ),
+}
+"""Of flags that are a number of days: the least in seconds, and what is allowed in words."""
+
+_MOST_S: Final = 36_525 * _DAY_S
 _UNITS: Final = {"episode": pb.ROUTING_UNIT_EPISODE, "memory": pb.ROUTING_UNIT_MEMORY}
 
 
@@ -196,12 +209,16 @@ def _settings(flags: dict[str, str | None]) -> tuple[pb.NamespaceSettings, list[
 
 
 def _days(text: str, flag: str) -> Duration:
+    called = f"--{flag.replace('_', '-')}"
     try:
-        days = float(text)
-        span = Duration()
-        span.FromNanoseconds(round(days * _DAY_S * 1e9))
-    except (ValueError, OverflowError):
-        raise click.UsageError(f"--{flag.replace('_', '-')}: {text!r} is not a number of days") from None
+        span_s = float(text) * _DAY_S
+    except ValueError:
+        raise click.UsageError(f'{called}: "{visible(text)}" is not a number of days') from None
+    least_s, allowed = _SPANS[flag]
+    if not least_s <= span_s <= _MOST_S:
+        raise click.UsageError(f"{called}: {visible(text)} days is out of range: {allowed}")
+    span = Duration()
+    span.FromNanoseconds(round(span_s * 1e9))
     return span
 
 

@@ -21,6 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from protovalidate import EvaluationError, FieldPathPb, Validator, Violation
 
+from clag_server.contract.patterns import in_words
 from clag_server.contract.pool import checked_alone
 from clag_server.types.errors import FieldViolation
 
@@ -103,6 +104,7 @@ def key_path(field: str, key: str) -> str:
 def _described(violation: Violation, prefix: str) -> FieldViolation:
     found = violation.proto
     sentence = "must not contain the NUL character" if found.rule_id == _NUL_RULE else found.message
+    sentence = in_words(sentence)
     if found.for_key:
         sentence = f"the key {sentence}"
     path = _path(found.field) if found.field is not None else ""

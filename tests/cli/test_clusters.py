@@ -100,6 +100,27 @@ def test_edits_that_cannot_be_are_refused_in_the_callers_words(cli: Cli, homes: 
     assert cli.counts() == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["merge", "", "c1"], "TARGET: must be 1 to 128 of A-Z a-z 0-9"),
+        (["merge", "c1", "c2", "c 3"], 'SOURCE "c 3": must be 1 to 128 of A-Z a-z 0-9'),
+        (["move", "c1", "a b"], 'MEMORY_ID "a b": must be 1 to 128 of A-Z a-z 0-9'),
+        (["split", "c 1"], "CLUSTER_ID: must be 1 to 128 of A-Z a-z 0-9"),
+        (["archive", ""], "CLUSTER_ID: must be"),
+        (["rename", "c1", "x" * 1000], "TITLE: "),
+        (["history", "c 1"], "CLUSTER_ID: must be"),
+    ],
+)
+def test_an_id_that_cannot_be_is_told_as_the_argument_that_was_typed(
+    cli: Cli, arguments: list[str], told: str
+) -> None:
+    refused = cli("clusters", *arguments)
+    assert refused.code == 2
+    assert told in refused.error()
+    assert "regex" not in refused.error()
+
+
 def test_flags_of_the_list_before_a_subcommand_are_refused_and_not_lost(tmp_path: Path) -> None:
     refused = clag("clusters", "--namespace", "robots", "archive", "c1", home=tmp_path)
     assert (refused.code, "put --namespace behind archive" in refused.error()) == (2, True)

@@ -88,6 +88,37 @@ def test_a_namespace_is_created_shown_set_listed_and_deleted(cli: Cli) -> None:
     assert name in missing.error()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--archive-after", "0"], "--archive-after: 0 days is out of range: at least an hour"),
+        (["--archive-after", "-1"], "--archive-after: -1 days is out of range"),
+        (["--archive-after", "nan"], "--archive-after: nan days is out of range"),
+        (["--archive-after", "1e9"], "at most 36525 days"),
+        (["--archive-after", "soon"], '--archive-after: "soon" is not a number of days'),
+        (["--time-to-live", "0"], "--time-to-live: 0 days is out of range: at least a second"),
+        (["--purpose", "x" * 1025], "--purpose: "),
+        (["--routing-unit", "cluster"], "--routing-unit"),
+        ([], "say what to set"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_told_with_its_flag_and_what_is_allowed(
+    cli: Cli, arguments: list[str], told: str
+) -> None:
+    assert cli("namespaces", "create", cli.namespace).code == 0
+    refused = cli("namespaces", "set", cli.namespace, *arguments)
+    assert refused.code == 2
+    assert told in refused.error()
+
+
+@pytest.mark.parametrize("verb", ["create", "show", "delete"])
+def test_a_name_that_is_none_is_told_as_the_argument_that_it_is(cli: Cli, verb: str) -> None:
+    for name in ("", "Robots", "a_b"):
+        refused = cli("namespaces", verb, name)
+        assert refused.code == 2
+        assert "NAMESPACE: must be 1 to 63 of a-z 0-9 and -" in refused.error()
+
+
 def test_a_deletion_that_is_not_confirmed_deletes_nothing(cli: Cli) -> None:
     fill(cli)
     assert "--yes" in (unasked := cli("namespaces", "delete", cli.namespace, stdin="y\n")).error()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from clag_client import FieldViolation
 
-from clag_server.cli.terms import in_words, key_of, retold
+from clag_server.cli.terms import key_of, retold
+from clag_server.contract.patterns import in_words
 
 PROTO = Path(__file__).parents[2] / "proto"
 

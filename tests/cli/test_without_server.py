@@ -102,6 +102,20 @@ def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         assert done.error().startswith("clag: ")
 
 
+def test_config_says_of_a_script_that_is_missing_what_to_do_and_where_it_was_asked_for(tmp_path: Path) -> None:
+    unset = clag("config", home=tmp_path, env={"CLAG_MODELS__BACKEND": "scripted"})
+    assert (unset.code, unset.out) == (2, "")
+    assert "models.script must name a file" in unset.error()
+    assert "models.backend is from environment CLAG_MODELS__BACKEND" in unset.error()
+    given = ["--set", "models.backend=scripted", "--set", f"models.script={tmp_path / 'none.json'}"]
+    gone = clag("config", *given, home=tmp_path)
+    assert gone.code == 2
+    assert "models.script" in gone.out  # all is shown all the same
+    assert f'models.script: there is no file "{tmp_path / "none.json"}" (from flag)' in gone.error()
+    (tmp_path / "none.json").write_text("{}", encoding="utf-8")
+    assert clag("config", *given, home=tmp_path).code == 0
+
+
 def test_no_server_is_one_line_that_says_what_to_do_and_exit_code_3(tmp_path: Path) -> None:
     socket = tmp_path / "none.sock"
     done = clag("status", "--socket", socket, home=tmp_path)

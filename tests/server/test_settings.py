@@ -138,6 +138,14 @@ def test_settings_that_contradict_each_other_are_refused(flags: dict[str, object
         load(flags)
 
 
+def test_a_rule_about_two_settings_says_where_the_one_that_somebody_set_came_from() -> None:
+    with pytest.raises(SettingsError, match=r"models\.backend is from flag"):
+        load({"models.backend": "scripted"})
+    with pytest.raises(SettingsError, match=r"server\.tls_cert is from flag") as refused:
+        load({"server.tls_cert": "/tmp/cert.pem"})
+    assert "tls_key is from" not in str(refused.value)
+
+
 def test_passwords_in_the_address_of_the_index_are_not_shown() -> None:
     shown = origins(load({"index.uri": "https://root:hunter2@milvus.example.test:19530"}))
     assert shown["index.uri"] == ("https://***@milvus.example.test:19530", "flag")
