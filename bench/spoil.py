@@ -63,9 +63,7 @@ async def main(
     wanted = [*models, *([slm] if slm and slm not in models else [])]
     if quick:
         wanted = [name for name in wanted if double(name) is not None]
-    found, absent = corpora(
-        data[:1] if quick else data, data_dir, limit=limit or (_QUICK_MEMORIES if quick else 0)
-    )
+    found, absent = corpora(data[:1] if quick else data, data_dir, limit=limit or (_QUICK_MEMORIES if quick else 0))
     for reason in absent:
         print(f"skipped {reason}", flush=True)
     if not found:
@@ -86,7 +84,9 @@ async def main(
         name = _name(model, trust)
         print(verdict(model, trust, losses[name], kept[_key(found[0], name)]))
     shown = ", ".join(f"{name} {-lost:+.1f}" for name, lost in losses.items())
-    print(f"spoil: points of recall@{TOP} against no model, {sum(len(c.questions) for c in found)} questions: {shown}")
+    print(
+        f"spoil: points of recall@{TOP} against no model, {sum(len(c.questions) for c in found)} questions: {shown}"
+    )
 
 
 async def _run(kept: Report, found: Sequence[Corpus], model: str, trust: str) -> None:

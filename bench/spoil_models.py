@@ -32,8 +32,8 @@ _LEAST_CHARACTERS: Final = 24
 class Oracle(ScriptedSlm):
     """Knows which memories are used together, and looks where they are: an upper bound for routing and selection.
 
-    Asked about an episode, a cluster's score is how many pairs it would unite: one memory of the episode, one in the
-    cluster, both needed by one question, or (where there are topics given by hand) both of one topic. It knows
+    Asked about an episode, a cluster's score is how many pairs it would unite: one memory of the episode, one in
+    the cluster, both needed by one question, or (where there are topics given by hand) both of one topic. It knows
     nothing of memories that have not arrived. Asked about a question, a cluster's score is how many of the memories
     that answer it are in the cluster. Where no cluster has any, all score the same. It writes nothing.
     """
@@ -72,11 +72,11 @@ class Oracle(ScriptedSlm):
         deadline_s: float | None = None,  # noqa: ARG002 - nor does it wait
     ) -> ChoiceResult:
         """Score options by what they would unite; see `SlmEngine.choose`."""
-        if self._corpus is None or self._client is None:
-            return ChoiceResult((-1.0,) * len(options), Usage(0))
         if text in self._evidence:
             held = Counter(self._homes.get(one, "") for one in self._evidence[text])
             return ChoiceResult(tuple(held[_cluster_id(option)] - 1e3 for option in options), Usage(0))
+        if self._corpus is None or self._client is None:
+            return ChoiceResult((-1.0,) * len(options), Usage(0))
         shown = " ".join(text.split())
         moved = {item.memory_id for item in self._corpus.items if _is_shown(" ".join(item.text.split()), shown)}
         wanted = Counter(partner for key in sorted(moved) for partner in self._partners.get(key, ()))
@@ -92,8 +92,8 @@ def double(name: str, *, seed: int = 0) -> ScriptedSlm | None:
     """Return a double by its name, None where the name is a real model's.
 
     `random` draws votes and annotations. `first` always votes for the first option, which is what episodes or
-    vectors prefer, `last` for the last one, which they like least; both draw annotations. `oracle` must be told what
-    it knows.
+    vectors prefer, `last` for the last one, which they like least; both draw annotations. `oracle` must be told
+    what it knows.
     """
     if name == "oracle":
         return Oracle()

@@ -26,7 +26,7 @@ from clag_server.memory.routing_question import Questions
 from clag_server.memory.selecting import EpisodeScores, best_clusters
 from clag_server.memory.time_left import OutOfTime, Step, TimeLeft
 from clag_server.memory.weighing import combine, z_scores
-from clag_server.models.api import ModelError, Priority, SlmEngine
+from clag_server.models.api import ModelError, ModelTimeoutError, Priority, SlmEngine
 from clag_server.types.competence import Skill
 from clag_server.types.memory import FallbackCause
 from clag_server.types.retrieval import Degradation, DegradationKind, RetrieveMode, RetrieveQuery, SlmUse
@@ -76,16 +76,29 @@ class ClusterChooser:
             return _without(unasked, "there is no language model") if wanted else ClusterChoice(fallback=unasked)
         counters = self._state.counters
         try:
+            self._check_pace()
             choice = await time_left.spend(Step.SLM, lambda: self._ask(query, scored))
         except OutOfTime as short:
             choice = _without(FallbackCause.TIMEOUT, str(short))
         except ModelError as error:
+            if isinstance(error, ModelTimeoutError):
+                self._state.durations.took(Step.SLM, self._config.choice_wait_s)
             choice = _without(fallback_cause(error), str(error))
         if choice.chosen is not None:
             counters.add(Outcome.SLM_SELECTIONS)
         elif choice.fallback is not FallbackCause.NONE:
             counters.add_fallback(Outcome.SELECTION_FALLBACKS, choice.fallback)
         return choice
+
+    def _check_pace(self) -> None:
+        """Raise OutOfTime for a model that is mostly too slow; now and then it is tried all the same.
+
+        Else every question would wait for it in vain.
+        """
+        durations, wait_s = self._state.durations, self._config.choice_wait_s
+        if (expected_s := durations.expected_s(Step.SLM)) > wait_s:
+            durations.left_out(Step.SLM)
+            raise OutOfTime(f"{Step.SLM.value} takes {expected_s:.3g} s, and {wait_s:.3g} s are waited for it")
 
     async def _ask(self, query: RetrieveQuery, scored: EpisodeScores) -> ClusterChoice:
         """Weigh the best clusters. Raises ModelError."""
@@ -97,9 +110,7 @@ class ClusterChooser:
         options = [await asked.whole(known[cluster]) for cluster, _ in best if cluster in known]
         text = prompts.routing_note(query.text, task=query.task_hint)
         scores = (
-            await slm.choose(
-                text, options, priority=Priority.INTERACTIVE, deadline_s=self._config.choice_wait_s
-            )
+            await slm.choose(text, options, priority=Priority.INTERACTIVE, deadline_s=self._config.choice_wait_s)
         ).scores
         if len(scores) != len(best) or not all(map(math.isfinite, scores)):
             return _without(FallbackCause.INVALID_OUTPUT, "the language model's answer was not usable")
@@ -120,7 +131,7 @@ def rank_bonus(
     if choice.chosen is None:
         return None
     chosen = list(cluster_map.cluster_episodes.get(choice.chosen, ()))
-    return np.where(np.isin(members.episodes, chosen), config.choice_rank_bonus, 0.0)
+    return np.where(np.isin(members.episodes, chosen), choice.strength * config.choice_rank_bonus, 0.0)
 
 
 def _without(cause: FallbackCause, detail: str) -> ClusterChoice:

@@ -1,13 +1,21 @@
-"""The value of the SLM's part in selecting clusters: what was weighed, which cluster was chosen, or why none was."""
+"""The SLM's part in selecting clusters, as a value: what was weighed, which cluster was chosen, or why none was."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from clag_server.types.memory import FallbackCause
 from clag_server.types.retrieval import Degradation
 
 __all__ = ["ClusterChoice", "WeighedCluster"]
+
+_CONFIRMED: Final = 0.5
+"""Share of the bonus that a choice gives which the episodes' scores make, too.
+
+Those are right about the first cluster in 76% of LoCoMo's questions, and its episodes lead already: with the whole
+bonus a model that always agrees cost 1.2 points of recall@10, with half of it none, and a perfect one gained 3.1
+instead of 3.4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,13 @@ class ClusterChoice:
     def chosen(self) -> int | None:
         """The cluster that is favoured; None where the SLM had no say."""
         return self.weighed[0].cluster if self.weighed else None
+
+    @property
+    def strength(self) -> float:
+        """The share of the bonus that the chosen cluster gets, 0 to 1."""
+        if not self.weighed:
+            return 0.0
+        return _CONFIRMED if self.weighed[0].score == max(one.score for one in self.weighed) else 1.0
 
     @property
     def asked(self) -> bool:

@@ -195,8 +195,8 @@ class RetrieveConfig:
             seen from what all episodes have in common, and not nearer to an active one. 1: never.
         choice_clusters: Clusters with the best episodes that the SLM is shown when it chooses for a question.
         choice_bonus: What the SLM's choice adds to the scores (0 to 1) of the chosen cluster's episodes,
-        choice_rank_bonus: and to those (0 to about 1.6) of its memories. Higher gains more from a model that is
-            right and loses more to one that is not.
+        choice_rank_bonus: and to those (0 to about 1.6) of its memories; half of both where the episodes' scores say
+            the same. Higher gains more from a model that is right and loses more to one that is not.
         choice_wait_s: Longest wait for the SLM's choice, in seconds; the question is answered without it then.
     """
 
@@ -224,7 +224,7 @@ class RetrieveConfig:
     max_wait_s: float = 10.0
     cache_mib: int = 80
     archived_cosine: float = 0.5
-    answer_relevance: float = 0.5
+    answer_relevance: float = 0.2
     choice_clusters: int = 5
     choice_bonus: float = 0.3
     choice_rank_bonus: float = 0.2

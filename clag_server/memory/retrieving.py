@@ -157,7 +157,9 @@ class Retrieval:
             else np.zeros(0, dtype=np.int64)
         )
         space = search_space(cluster_map, scored, picked)
-        candidates = explain_clusters(scored, picked, cluster_map, config, limit=config.cluster_limit, choice=choice)
+        candidates = explain_clusters(
+            scored, picked, cluster_map, config, limit=config.cluster_limit, choice=choice
+        )
         yield ClusterSelection(candidates, space, revision, choice.fallback)
         selected = time.perf_counter()
 

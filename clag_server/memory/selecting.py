@@ -3,7 +3,7 @@
 An episode's score is half its centroid's cosine with the query, half its best member's BM25, both min-max scaled.
 A cluster is selected when one of its episodes is picked, and scores as its best episode: evidence chooses clusters,
 profiles only explain them (the paper chooses by profile; that loses a third of the evidence). Where the SLM chose
-among the best clusters (`choosing`), the episodes of its choice are favoured by a bonus; no other is left out for it.
+among the best clusters (`choosing`), the episodes of its choice have a bonus; no other is left out for it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def favour(scored: EpisodeScores, choice: ClusterChoice, config: RetrieveConfig)
     """Return the scores with a bonus for the episodes of the cluster that the SLM chose."""
     if choice.chosen is None:
         return scored
-    return replace(scored, bonus=np.where(scored.clusters == choice.chosen, config.choice_bonus, 0.0))
+    bonus = choice.strength * config.choice_bonus
+    return replace(scored, bonus=np.where(scored.clusters == choice.chosen, bonus, 0.0))
 
 
 def best_clusters(scored: EpisodeScores, limit: int) -> list[tuple[int, float]]:

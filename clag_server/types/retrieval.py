@@ -104,8 +104,8 @@ class SearchSpace:
 class ClusterCandidate:
     """A cluster that was weighed: its best episode's score (higher is better), and whether it was selected.
 
-    `episodes_picked` of `episodes` were picked, holding `memories_picked` of its `memory_count` memories. `slm_vote`
-    is the SLM's, as a z-score over those it was shown; None for others.
+    `episodes_picked` of `episodes` were picked, holding `memories_picked` of its `memory_count` memories.
+    `slm_vote` is the SLM's, as a z-score over those it was shown; None for others.
     """
 
     cluster: int

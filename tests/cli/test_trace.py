@@ -52,3 +52,26 @@ def test_the_probe_of_a_server_that_needs_none_is_told_as_such(capabilities: lis
         capabilities=capabilities, slm=admin_pb.ModelInfo(state=admin_pb.MODEL_STATE_READY)
     )
     assert probe_line(info) == line
+
+
+def test_the_votes_of_the_slm_have_a_column_where_it_chose() -> None:
+    candidates = [
+        pb.ClusterCandidate(cluster_id="c1", title="Travel", score=0.7, selected=True, slm_vote=1.5),
+        pb.ClusterCandidate(cluster_id="c2", title="Food", score=0.9, selected=True),
+    ]
+    out = io.StringIO()
+    shown = pb.GetContextResponse(clusters=pb.ClusterSelection(candidates=candidates))
+    print_trace(Console(file=out, width=300), shown, nothing="nothing")
+    assert "SLM" in out.getvalue().splitlines()[1]
+    assert "+1.50" in out.getvalue()
+    assert "SLM" not in told()
+
+
+def test_the_parts_of_a_score_are_shown_where_they_are_asked_for() -> None:
+    one = hit("m1", "m2", "one")
+    one.score_parts.add(name="choice", value=0.2)
+    out = io.StringIO()
+    shown = pb.GetContextResponse(memories=pb.MemoryHits(hits=[one]))
+    print_trace(Console(file=out, width=300), shown, nothing="nothing", parts=True)
+    assert "choice 0.20" in out.getvalue()
+    assert "choice 0.20" not in told(one)

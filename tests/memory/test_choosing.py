@@ -31,7 +31,8 @@ from clag_server.types.retrieval import (
     RetrieveStage,
     SlmUse,
 )
-from tests.memory.routing_support import NAMESPACE, prefers, running, topics, towards
+from tests.memory.routing_support import prefers, running, topics, towards
+from tests.memory.system import NAMESPACE
 
 BOTH = towards({0: 0.75, 1: 0.66})
 """A question nearer to the battery topic than to music."""
@@ -58,6 +59,12 @@ def first_hit(stages: Sequence[RetrieveStage]) -> str:
     return stages[1].hits[0].memory.session_id
 
 
+def best_of(stages: Sequence[RetrieveStage], cluster: int) -> float:
+    """The best score of a cluster's memories."""
+    assert isinstance(stages[1], MemoryHits)
+    return max(hit.score for hit in stages[1].hits if hit.memory.cluster == cluster)
+
+
 def questions_to(script: Script) -> list[str]:
     """What the SLM was asked while somebody waited."""
     return [call.text for call in script.calls if call.kind == "choose" and call.priority is Priority.INTERACTIVE]
@@ -72,10 +79,10 @@ async def test_the_chosen_cluster_comes_first_and_the_trace_says_who_chose_it(tm
     script = Script()
     async with running(tmp_path, script) as system:
         clusters = await topics(system)
-        assert first_hit(await asked(system, slm_use=SlmUse.NEVER)).startswith("battery")
+        before = await asked(system, slm_use=SlmUse.NEVER)
+        assert selection(before).candidates[0].cluster == clusters["battery"]
         script.choose = prefers("music")
         stages = await asked(system)
-        assert first_hit(stages).startswith("music")
         told = selection(stages)
         assert told.fallback is FallbackCause.NONE
         assert told.candidates[0].cluster == clusters["music"]
@@ -86,6 +93,7 @@ async def test_the_chosen_cluster_comes_first_and_the_trace_says_who_chose_it(tm
         hits = stages[1]
         assert isinstance(hits, MemoryHits)
         gained = {hit.memory.cluster: hit.parts.choice for hit in hits.hits}
+        assert best_of(stages, clusters["music"]) > best_of(before, clusters["music"])
         assert gained[clusters["music"]] == RetrieveConfig().choice_rank_bonus
         assert gained[clusters["battery"]] == 0
         assert done(stages).degraded == ()
@@ -169,6 +177,7 @@ async def test_a_failing_slm_degrades_the_answer_and_changes_nothing_in_it(
     async with running(tmp_path, script) as system:
         await topics(system)
         before = await asked(system, slm_use=SlmUse.NEVER)
+        counted = (await system.stats(NAMESPACE)).fallbacks.get(cause, 0)
         script.choose = choose
         stages = await asked(system)
         assert selection(stages).fallback is cause
@@ -176,7 +185,7 @@ async def test_a_failing_slm_degrades_the_answer_and_changes_nothing_in_it(
         assert hits_of(stages) == hits_of(before)
         stats = await system.stats(NAMESPACE)
         assert stats.outcomes["selection_fallbacks"] == 1
-        assert stats.fallbacks[cause] == 1
+        assert stats.fallbacks[cause] == counted + 1
 
 
 async def test_a_slow_slm_is_not_waited_for(tmp_path: Path) -> None:
@@ -184,11 +193,25 @@ async def test_a_slow_slm_is_not_waited_for(tmp_path: Path) -> None:
     async with running(tmp_path, script) as system:
         await topics(system)
         script.choose = "hang"
-        choice = await chosen(system, script, wait_s=0.01)
+        choice = await chosen(system, script, wait_s=0.6)
+        assert len(questions_to(script)) == 1
         assert choice.chosen is None
         assert choice.fallback is FallbackCause.TIMEOUT
         assert choice.degradation is not None
         assert choice.degradation.kind is DegradationKind.SLM_SKIPPED
+
+
+async def test_a_slow_slm_costs_its_wait_once_in_a_while_and_not_with_every_question(tmp_path: Path) -> None:
+    script = Script()
+    async with running(tmp_path, script) as system:
+        await topics(system)
+        script.choose = "hang"
+        assert (await chosen(system, script, wait_s=0.6)).fallback is FallbackCause.TIMEOUT
+        script.choose = "overlap"  # it is fast again
+        later = [await chosen(system, script, wait_s=0.6) for _ in range(20)]
+        assert later[0].fallback is FallbackCause.TIMEOUT
+        assert later[-1].chosen is not None
+        assert len(questions_to(script)) == 1 + sum(one.chosen is not None for one in later)
 
 
 async def test_a_question_without_time_for_the_slm_does_not_ask_it(tmp_path: Path) -> None:
@@ -260,8 +283,9 @@ def scored_episodes(scores: Sequence[float], clusters: Sequence[int], *, size: i
     )
 
 
-def choice_of(cluster: int) -> ClusterChoice:
-    return ClusterChoice((WeighedCluster(cluster, 0.5, 1.0, 2.0),), weight=FULL_WEIGHT)
+def choice_of(cluster: int, *, confirms: bool = False) -> ClusterChoice:
+    other = WeighedCluster(99, 0.4 if confirms else 0.6, -1.0, -2.0)
+    return ClusterChoice((WeighedCluster(cluster, 0.5, 1.0, 2.0), other), weight=FULL_WEIGHT)
 
 
 def test_the_best_clusters_are_those_with_the_best_episodes() -> None:
@@ -277,6 +301,13 @@ def test_the_bonus_lifts_the_chosen_clusters_episodes_over_better_ones() -> None
     favoured = favour(scored, choice_of(2), config)
     assert pick_episodes(favoured, config, total=1000, max_clusters=0).tolist() == [1, 2]
     assert favoured.scores.tolist() == scored.scores.tolist()
+
+
+def test_a_choice_that_the_episodes_make_too_gives_half_the_bonus() -> None:
+    scored = scored_episodes([1.0, 0.8], [1, 2])
+    config = RetrieveConfig(choice_bonus=0.3)
+    assert favour(scored, choice_of(1), config).bonus.tolist() == [0.3, 0.0]
+    assert favour(scored, choice_of(1, confirms=True), config).bonus.tolist() == [0.15, 0.0]
 
 
 def test_without_a_choice_nothing_is_favoured() -> None:
