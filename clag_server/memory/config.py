@@ -168,7 +168,8 @@ class RetrieveConfig:
         share: ... or until this share of the namespace's memories is picked,
         min_episodes: ... but at least so many episodes
         min_memories: ... and so many memories,
-        max_episodes: ... and at most so many episodes
+        max_episodes: ... and at most so many episodes (all of LoCoMo in one namespace: 16 find 69.4 where 64 found
+            68.9, and a question among a million memories reads a quarter),
         max_candidates: ... and so many memories.
         net: Dense and lexical hits each that join from outside the picked episodes.
         net_partitions: Nearest clusters whose partitions the dense net searches.
@@ -205,7 +206,7 @@ class RetrieveConfig:
     share: float = 0.20
     min_episodes: int = 3
     min_memories: int = 40
-    max_episodes: int = 64
+    max_episodes: int = 16
     max_candidates: int = 2000
     net: int = 10
     net_partitions: int = 10
@@ -215,7 +216,7 @@ class RetrieveConfig:
     lexical_limit_large: int = 500
     large_memories: int = 50_000
     exact_episodes: int = 8_192
-    near_episodes: int = 2_048
+    near_episodes: int = 1_024
     default_memories: int = 10
     cluster_limit: int = 32
     recency_weight: float = 0.0
