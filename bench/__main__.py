@@ -37,7 +37,9 @@ def main() -> None:
     of_organizing.add_argument(
         "--data-dir", type=Path, default=DATA_DIR, help="directory with locomo/locomo10.json"
     )
-    of_organizing.add_argument("--limit", type=int, default=0, help="memories of each stream, 0 for all")
+    of_organizing.add_argument(
+        "--limit", type=int, default=0, help="memories of each stream, or pools (relevance); 0 for all"
+    )
     of_organizing.add_argument("--trust", default="", help="probe or full, whom the server believes")
     of_store = parser.add_argument_group("crash, faults, scale")
     of_store.add_argument("--sizes", type=_numbers, default=(), help="scale: numbers of memories, with commas")
@@ -80,7 +82,9 @@ async def _store(arguments: argparse.Namespace) -> int:
 async def _organizing(arguments: argparse.Namespace) -> None:
     """Run a benchmark of how memories are organized."""
     if arguments.name == "relevance":
-        await relevance.main(quick=arguments.quick, data_dir=arguments.data_dir, report=arguments.report)
+        await relevance.main(
+            quick=arguments.quick, data_dir=arguments.data_dir, limit=arguments.limit, report=arguments.report
+        )
         return
     chosen = {"quick": arguments.quick, "slm": arguments.slm, "report": arguments.report}
     if arguments.name == "organize":

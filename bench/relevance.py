@@ -51,10 +51,10 @@ class Measured:
         return relevance(Evidence(self.cosine, self.coverage))
 
 
-async def main(*, quick: bool, data_dir: Path, report: Path | None = None) -> None:
-    """Measure, fit, and print."""
+async def main(*, quick: bool, data_dir: Path, limit: int = 0, report: Path | None = None) -> None:
+    """Measure, fit, and print; `limit` pools of each data set, 0 for all."""
     found: list[Measured] = []
-    for data, pools in _pools(data_dir, limit=2 if quick else 0):
+    for data, pools in _pools(data_dir, limit=limit or (2 if quick else 0)):
         found += await _measure(data, pools)
         print(f"{data}: {len(found)} questions so far", flush=True)
     if report is not None:

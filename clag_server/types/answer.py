@@ -44,7 +44,7 @@ class AnswerPiece:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDone:
-    """The end: why, the memories that the SLM was given, tokens in and out, seconds of writing, end of the retrieval."""
+    """The end: why, the memories that the SLM was given, tokens in and out, seconds of writing, the retrieval."""
 
     end: AnswerEnd
     memory_ids: tuple[str, ...]
