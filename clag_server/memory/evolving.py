@@ -2,9 +2,9 @@
 
 For each memory: its nearest neighbours come from its cluster's partition; the SLM, where it is trusted, is asked
 once for annotation, links and what changes for the neighbours; links are written on the memory and back on them.
-The ingested text is never touched. A round asks for many memories at once, so that the engine has a batch, and
-writes their changes in order of arrival in one transaction: older memories are changed by newer ones only, and a
-later memory's word comes after an earlier one's. A prompt shows texts, which evolution does not change, so
+The ingested text is never touched. Many memories are asked about at once, so that the engine has a batch, and
+their changes are written in order of arrival: older memories are changed by newer ones only, and a later memory's
+word comes after an earlier one's. A prompt shows texts, which evolution does not change, so
 memories of one cluster that come together need not wait for each other's answers. A memory that an update
 rewrote comes late: it is linked to those too that arrived after it and have evolved.
 
@@ -19,37 +19,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from clag_server.catalog.api import Evolution
-from clag_server.memory import prompts
 from clag_server.memory.annotate import Annotation, annotate_by_terms
 from clag_server.memory.budgets import SlmBudget
 from clag_server.memory.counters import Outcome
-from clag_server.memory.evolution_answers import Asked, EvolutionAnswer, ask_evolution
 from clag_server.memory.linking import Neighbour, Thought, changes_of, evolved_before
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.progress import KeyProgress, ProgressHub
 from clag_server.memory.terms import term_candidates
+from clag_server.memory.thinking import Thinking, same
 from clag_server.models.api import SlmEngine
-from clag_server.types.competence import Skill
 from clag_server.types.ingest import AckLevel
-from clag_server.types.memory import AnnotationSource, Annotator, FallbackCause, LinkKind, Memory, MemoryState
+from clag_server.types.memory import AnnotationSource, FallbackCause, LinkKind, Memory, MemoryState
 
 _WAITING = (MemoryState.EMBEDDED, MemoryState.ROUTED)
 _KEYS_A_READ = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _Jobs:
-    """What the SLM is asked for now."""
-
-    annotation: bool
-    evolution: bool
-
-    @property
-    def any(self) -> bool:
-        return self.annotation or self.evolution
 
 
 class EvolveStage:
@@ -62,28 +48,44 @@ class EvolveStage:
         self._passed = -1
         """Whatever waits with keys up to this one is for later."""
         self._budget = SlmBudget(state.organize)
+        self._thinking = Thinking(state, slm=slm, budget=self._budget)
+        self._more = asyncio.Event()
+        """Set when others may be due than those that a round looked at."""
+
+    async def stop(self) -> None:
+        """Leave what the SLM is being asked."""
+        await self._thinking.stop()
 
     def rewind(self, first: int = 0) -> None:
         """Say that memories may wait that the last rounds passed over, the first of them with the key `first`."""
         self._passed = min(self._passed, first - 1)
+        self._more.set()
 
     async def round(self, *, skip: Collection[int] = (), patient: bool = False) -> int:
-        """Evolve one batch; returns how many memories were looked at. `skip` are keys to leave for later.
+        """Evolve the oldest of a batch; returns how many memories that were. `skip` are keys to leave for later.
 
         One that was moved meanwhile is looked at again in the next round. `patient`: the SLM is asked however long
         this takes.
         """
-        memories = await self._due(skip)
-        if not patient:
-            more = len(memories) >= self._state.organize.evolve_batch
-            self._budget.looked(more=more, now_ns=self._state.now_ns())
-        if not memories:
-            return 0
-        neighbours, by_terms = await asyncio.gather(self._neighbours(memories), self._by_terms(memories))
-        thoughts = await self._think(memories, neighbours, by_terms, patient=patient)
-        evolved, changes = await self._commit(memories, neighbours, thoughts)
+        ready: list[Memory] = []
+        while not ready:
+            self._more.clear()
+            memories = await self._due(skip)
+            full = len(memories) >= self._state.organize.evolve_batch
+            if not patient:
+                self._budget.looked(more=full, now_ns=self._state.now_ns())
+            if not memories:
+                return 0
+            if unknown := self._thinking.unknown(memories):
+                neighbours, by_terms = await asyncio.gather(self._neighbours(unknown), self._by_terms(unknown))
+                self._thinking.begin(unknown, neighbours, by_terms, patient=patient)
+            # What comes meanwhile joins those that are thought about, as long as there is room for it.
+            ready = await self._thinking.ready(memories, more=None if full else self._more)
+        taken = {memory.key: self._thinking.take(memory) for memory in ready}
+        thoughts = {key: thought for key, (_, thought) in taken.items()}
+        evolved, changes = await self._commit(ready, {key: near for key, (near, _) in taken.items()}, thoughts)
         self._count(evolved, changes, thoughts)
-        return len(memories)
+        return len(ready)
 
     async def _due(self, skip: Collection[int]) -> list[Memory]:
         """Return the next batch. What `skip` holds is read as keys only, and not again until `rewind`."""
@@ -142,63 +144,6 @@ class EvolveStage:
             for memory in memories
         }
 
-    def _jobs(self) -> _Jobs:
-        """What the SLM is asked for: what the settings force, or what it is trusted with."""
-        trust = self._state.competence.trust
-        match self._state.organize.annotate:
-            case Annotator.TERMS:
-                return _Jobs(annotation=False, evolution=False)
-            case Annotator.SLM:
-                return _Jobs(annotation=True, evolution=True)
-            case Annotator.AUTO:
-                known = self._slm is not None
-                return _Jobs(
-                    annotation=known and trust.asked(Skill.ANNOTATION),
-                    evolution=known and trust.asked(Skill.EVOLUTION),
-                )
-
-    async def _think(
-        self,
-        memories: Sequence[Memory],
-        neighbours: Mapping[int, Sequence[Neighbour]],
-        by_terms: Mapping[int, Annotation],
-        *,
-        patient: bool,
-    ) -> dict[int, Thought]:
-        """Ask the SLM about as many as the budget allows, oldest first; the terms stand in for the others."""
-        jobs = self._jobs()
-        if not jobs.any:
-            return {memory.key: Thought(by_terms[memory.key]) for memory in memories}
-        if self._slm is None:
-            cause = FallbackCause.DISABLED
-            return {m.key: Thought(replace(by_terms[m.key], fallback=cause)) for m in memories}
-        shown = {m.key: self._shown(neighbours[m.key]) if jobs.evolution else [] for m in memories}
-        # New memories first; of one that was moved only what it may have met.
-        asked = [m for m in memories if not evolved_before(m)]
-        asked += [m for m in memories if evolved_before(m) and shown[m.key] and _moved_on_purpose(m)]
-        granted = self._budget.grant(len(asked), now_ns=self._state.now_ns(), patient=patient)
-        answers = await asyncio.gather(*(self._ask(self._slm, m, shown[m.key]) for m in asked[:granted]))
-        self._state.counters.add(Outcome.SLM_EVOLUTION_CALLS, granted)
-        given = dict(zip((m.key for m in asked[:granted]), answers, strict=True))
-        unasked = EvolutionAnswer(None, fallback=FallbackCause.BUDGET)
-        return {
-            m.key: _thought(given.get(m.key, unasked), by_terms[m.key], shown[m.key], jobs, self._slm.name)
-            for m in memories
-        }
-
-    def _shown(self, neighbours: Sequence[Neighbour]) -> list[Neighbour]:
-        """The nearest neighbours that the SLM is to judge: what says the same needs no judgement."""
-        wanted = min(self._state.organize.slm_neighbours, prompts.MOST_NEIGHBOURS)
-        most = self._state.organize.duplicate_cosine
-        return [near for near in neighbours if near.cosine < most][:wanted]
-
-    async def _ask(self, slm: SlmEngine, memory: Memory, shown: Sequence[Neighbour]) -> EvolutionAnswer:
-        texts = tuple(prompts.spoken(near.memory.text, near.memory.speaker) for near in shown)
-        asked = Asked(memory.text, memory.speaker, texts)
-        answer = await ask_evolution(slm, asked, deadline_s=self._state.organize.slm_timeout_s or None)
-        self._state.counters.add(Outcome.SLM_DROPPED, answer.dropped)
-        return answer
-
     async def _commit(
         self,
         memories: Sequence[Memory],
@@ -214,12 +159,18 @@ class EvolveStage:
         placements = {near.placement for found in neighbours.values() for near in found}
         async with state.lock:
             now = {m.key: m for m in await state.catalog.memories(state.ns, [m.key for m in memories])}
-            stay = [m for m in memories if _same(m, now.get(m.key))]
+            stay = [m for m in memories if same(m, now.get(m.key))]
             there = await state.catalog.keys_of_placements(state.ns, sorted(placements))
+            # As they are now: they may have got links and words since they were found.
+            near_now = {m.key: m for m in await state.catalog.memories(state.ns, sorted(set(there.values())))}
             changes: list[Evolution] = []
             given: Counter[int] = Counter()
             for memory in stay:
-                near = [one for one in neighbours[memory.key] if one.placement in there]
+                near = [
+                    replace(one, memory=near_now[key])
+                    for one in neighbours[memory.key]
+                    if (key := there.get(one.placement)) in near_now
+                ]
                 made = changes_of(memory, near, thoughts[memory.key], state.organize, given=given)
                 given.update({change.key: len(change.add_links) for change in made})
                 changes += made
@@ -250,33 +201,6 @@ class EvolveStage:
                 counters.add_fallback(Outcome.ANNOTATION_FALLBACKS, thought.annotation.fallback)
 
 
-def _thought(
-    answer: EvolutionAnswer, by_terms: Annotation, shown: Sequence[Neighbour], jobs: _Jobs, model: str
-) -> Thought:
-    """Take from an answer what the SLM was asked for, and the terms for what it was not or did not give."""
-    annotation = answer.annotation if jobs.annotation else by_terms
-    return Thought(
-        annotation=annotation or replace(by_terms, fallback=answer.fallback),
-        links=tuple((shown[link.neighbour].placement, link) for link in answer.links),
-        updates=tuple((shown[update.neighbour].placement, update) for update in answer.updates),
-        model=model,
-    )
-
-
-def _moved_on_purpose(memory: Memory) -> bool:
-    """Whether a client or a re-organization moved a memory: routing weighs candidates, and belongs to its arrival.
-
-    What routing moves it moves at once, often a third of all memories: a second call for each would cost more than
-    it finds.
-    """
-    return memory.routing is not None and not memory.routing.candidates
-
-
 def _precedes(other: Memory, memory: Memory) -> bool:
     """Whether evolution comes to `other` before `memory`: then nobody else will link the two."""
     return other.key != memory.key and (other.key < memory.key or other.state is MemoryState.EVOLVED)
-
-
-def _same(memory: Memory, now: Memory | None) -> bool:
-    """Whether a memory still has the place and the words that it was annotated with."""
-    return now is not None and now.cluster == memory.cluster and now.text == memory.text

@@ -95,6 +95,7 @@ class NamespacePipeline:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await self._embed.stop()
+        await self._evolve.stop()
 
     def stored(self, keys: Sequence[int], *, later: bool = False) -> None:
         """Say that memories were stored. `later`: evolve them only when nothing else waits."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["WorkerSlm"]
 
 _KEPT_GRAMMARS = 64
+_PASSES_OF_A_BATCH = 4
+"""Full passes that a batch of choices is sent for: with one, its last rows took a nearly empty second pass. Urgent
+calls run between the layers of a pass, so they do not wait for the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class WorkerSlm(Engine):
 
     def _set_budget(self, lane: Lane) -> None:
         if lane.loaded is not None:
-            self._choices.queue.budget = lane.loaded.batch_tokens
+            self._choices.queue.budget = _PASSES_OF_A_BATCH * lane.loaded.batch_tokens
 
     def _deliver_scores(self, batch: list[Pending[_Choice, ChoiceResult]], got: Answer, sent_at_s: float) -> None:
         if not isinstance(got, protocol.Scores):
