@@ -63,12 +63,11 @@ async def served(choice: ServerChoice, layout: str) -> AsyncIterator[AsyncClient
         child = _started(choice, layout, root, log)
         try:
             async with AsyncClient(f"unix:{root / 's'}") as client:
-                try:
-                    await _ready(client, child)
-                except EvaluationError as error:
-                    told = "\n".join(log.read_text("utf-8", errors="replace").splitlines()[-_LOG_LINES:])
-                    raise EvaluationError(f"{error}\n{told}") from None
+                await _ready(client, child)
                 yield client
+        except (EvaluationError, ClagError) as error:
+            told = log.read_text("utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+            raise EvaluationError("\n".join([str(error), *told])) from error
         finally:
             _stop(child)
 

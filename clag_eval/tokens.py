@@ -7,6 +7,7 @@ piece.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -30,7 +31,7 @@ class TokenEstimate:
     def learn(self, text: str, tokens: int) -> None:
         """Take note of a text whose length is known."""
         self._tokens += tokens
-        self._pieces += len(_PIECE.findall(text))
+        self._pieces += _pieces(text)
 
     @property
     def tokens_per_piece(self) -> float:
@@ -39,7 +40,7 @@ class TokenEstimate:
 
     def count(self, text: str) -> float:
         """Return about how many tokens a text has."""
-        return len(_PIECE.findall(text)) * self.tokens_per_piece
+        return _pieces(text) * self.tokens_per_piece
 
 
 def spoken_date(memory: Memory) -> str:
@@ -70,3 +71,9 @@ def fill(memories: Sequence[Memory], budget: int, estimate: TokenEstimate) -> tu
             taken.append(memory.id)
             used += cost
     return tuple(taken), round(used)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _pieces(text: str) -> int:
+    """Count words and marks; the same lines are asked about for every question."""
+    return len(_PIECE.findall(text))

@@ -26,7 +26,7 @@ __all__ = ["Released", "grouped"]
 
 _GATHERED: Final = 100
 _PARTS: Final = 3
-_NEAR_ENOUGH: Final = 0.30
+_NEAR_ENOUGH: Final = 0.60
 _MOST: Final = 300
 _CHOSEN: Final = 3
 
