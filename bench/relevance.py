@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from clag_server.types.retrieval import MemoryHits, RetrieveQuery, SlmUse
 from clag_server.vectors.index import MilvusIndex
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+SIGNALS = (("cosine", "coverage"), ("cosine",), ("coverage",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +153,26 @@ def _print_fit(found: Sequence[Measured]) -> None:
     """Fit on every other pool; adversarial questions are left out, since no signal of these can tell them."""
     usable = [one for one in found if one.kind != ADVERSARIAL]
     pools = sorted({one.pool for one in usable})
-    half = {pool for index, pool in enumerate(pools) if index % 2 == 0}
-    weights = fitted([one for one in usable if one.pool in half])
-    tested = [one for one in usable if one.pool not in half]
-    right = sum((_score(one, weights) >= 0) == (one.kind == ANSWERABLE) for one in tested)
-    cosine, coverage, offset = weights
-    print(f"\nfitted on {len(half)} pools: cosine {cosine:.2f}, coverage {coverage:.2f}, offset {offset:.2f}")
-    print(f"on the other {len(pools) - len(half)}: {right / len(tested):.1%} right (own and others weigh the same)")
-    print("on all: " + ", ".join(f"{value:.2f}" for value in fitted(usable)))
+    half = set(pools[::2])
+    print("\nweights of ..., and of 1 (each data set and both sides weigh the same)")
+    for signals in SIGNALS:
+        weights = fitted([one for one in usable if one.pool in half], signals)
+        whole = _shown(fitted(usable, signals))
+        print(f"  {' and '.join(signals)}: {_shown(weights)} on half of the pools, {whole} on all")
+        for data, kind in sorted({(one.data, one.kind) for one in found}):
+            rows = [one for one in found if (one.data, one.kind) == (data, kind) and one.pool not in half]
+            if rows:
+                likely = 1 / (1 + np.exp(-_values(rows, signals) @ weights))
+                shares = "  ".join(f"{(likely >= threshold).mean():5.1%}" for threshold in THRESHOLDS)
+                print(f"    {data:9} {kind:22} {len(rows):5} of the other half, answered: {shares}")
+
+
+def _values(rows: Sequence[Measured], signals: Sequence[str]) -> NDArray[np.float64]:
+    return np.array([[*(getattr(one, name) for name in signals), 1.0] for one in rows])
+
+
+def _shown(weights: NDArray[np.float64]) -> str:
+    return ", ".join(f"{value:.2f}" for value in weights)
 
 
 def _print_thresholds(found: Sequence[Measured]) -> None:
@@ -172,22 +185,21 @@ def _print_thresholds(found: Sequence[Measured]) -> None:
         print(f"  {data:9} {kind:22}  {shares}")
 
 
-def fitted(rows: Sequence[Measured], *, rounds: int = 50, ridge: float = 1e-3) -> NDArray[np.float64]:
-    """Return weights of cosine, coverage and 1 by logistic regression (Newton); both sides weigh the same."""
-    x = np.array([[one.cosine, one.coverage, 1.0] for one in rows])
+def fitted(
+    rows: Sequence[Measured], signals: Sequence[str], *, rounds: int = 50, ridge: float = 1e-3
+) -> NDArray[np.float64]:
+    """Return weights of the signals and of 1 by logistic regression (Newton's method)."""
+    x = _values(rows, signals)
     y = np.array([float(one.kind == ANSWERABLE) for one in rows])
-    weigh = np.where(y > 0, 0.5 / y.mean(), 0.5 / (1 - y.mean()))
-    w = np.zeros(3)
+    groups = Counter((one.data, one.kind == ANSWERABLE) for one in rows)
+    weigh = np.array([len(rows) / groups[one.data, one.kind == ANSWERABLE] / len(groups) for one in rows])
+    w = np.zeros(x.shape[1])
     for _ in range(rounds):
         p = 1 / (1 + np.exp(-x @ w))
         gradient = x.T @ (weigh * (y - p)) - ridge * w
-        curvature = (x * (weigh * p * (1 - p))[:, None]).T @ x + ridge * np.eye(3)
+        curvature = (x * (weigh * p * (1 - p))[:, None]).T @ x + ridge * np.eye(len(w))
         w = w + np.linalg.solve(curvature, gradient)
     return w
-
-
-def _score(one: Measured, weights: NDArray[np.float64]) -> float:
-    return float(weights @ np.array([one.cosine, one.coverage, 1.0]))
 
 
 def _area(positive: Sequence[float], negative: Sequence[float]) -> float:

@@ -20,9 +20,9 @@ __all__ = ["Evidence", "evidence_of", "relevance"]
 _LOOKED_AT: Final = 10
 """Hits whose words count; more hold any word by chance."""
 
-_BOTH: Final = (22.5, 7.0, -15.7)
-_BY_MEANING: Final = (25.1, 0.0, -12.6)
-_BY_WORDS: Final = (0.0, 8.8, -5.6)
+_BOTH: Final = (14.9, 5.5, -11.2)
+_BY_MEANING: Final = (18.7, 0.0, -9.6)
+_BY_WORDS: Final = (0.0, 7.9, -4.9)
 """Weights of cosine, coverage and 1: a logistic regression over questions of LoCoMo, HotpotQA and BioASQ asked of
 their own pool and of another one, with the bundled embedder (docs/retrieval.md has what it is worth). Cosines of
 another embedder lie elsewhere."""

@@ -35,6 +35,10 @@ _FADE: Final = 0.9
 """An estimate that a step was left out for counts so much less the next time, or it would never be tried again."""
 
 
+_EMBED_SHARE: Final = 0.6
+"""Of the time that is left, as much is waited for an embedding: words can answer without it, in the rest."""
+
+
 class Step(enum.Enum):
     """A part of the way of a question that takes time."""
 
@@ -123,7 +127,8 @@ class TimeLeft:
         if self._until_s is None:
             return None
         kept = sum(self._durations.expected_s(one) for one in _KEPT_FOR[step] if self._wanted(one))
-        return max(0.0, self._until_s - self._clock() - kept)
+        left = max(0.0, self._until_s - self._clock() - kept)
+        return _EMBED_SHARE * left if step is Step.EMBED else left
 
     def affords(self, step: Step) -> bool:
         """Whether a step will be done in the time it may take."""
