@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clag_server.memory import retrieving
+from clag_server.memory import safety_net
 from clag_server.types.filters import Comparison, FilterField, Operator
 from clag_server.types.retrieval import MemoryHits, RetrieveMode, RetrieveQuery
 from tests.memory.system import NAMESPACE, remember, system_on
@@ -18,8 +18,8 @@ WANTED = 6
 async def test_a_filter_whose_memories_are_far_from_the_question_still_fills_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_permitted: int
 ) -> None:
-    monkeypatch.setattr(retrieving, "_GLOBAL_DENSE", 5)  # the nearest are all forbidden
-    monkeypatch.setattr(retrieving, "_FEW_PERMITTED", few_permitted)
+    monkeypatch.setattr(safety_net, "_GLOBAL_DENSE", 5)  # the nearest are all forbidden
+    monkeypatch.setattr(safety_net, "_FEW_PERMITTED", few_permitted)
     async with system_on(tmp_path) as system:
         await remember(system, [f"the pallet in aisle {n}" for n in range(20)])
         far = [f"violin sonata number {n}" for n in range(8)]
