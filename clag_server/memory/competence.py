@@ -29,9 +29,7 @@ class Competence:
         choice: Which form votes have.
     """
 
-    def __init__(
-        self, policy: TrustPolicy = TrustPolicy.PROBE, choice: ChoiceSetting = ChoiceSetting.AUTO
-    ) -> None:
+    def __init__(self, policy: TrustPolicy = TrustPolicy.PROBE, choice: ChoiceSetting = ChoiceSetting.AUTO) -> None:
         self._policy = policy
         self._choice = choice
         self._report: ProbeReport | None = None
