@@ -3,7 +3,7 @@
 Each model organizes the same conversations on a server of its own, and is then asked to choose among clusters for
 every question, where the server lets it. What differs is only the model: how far it is trusted is what the
 competence probe says, or that of a perfect model (`trust=full`). Recall is measured as users get it, without the
-model's choice (what routing and evolution alone did), and with at most three and at most one cluster to look into.
+model's choice (what routing and evolution alone did), and with at most one cluster to look into.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.server import running_server, temporary_root
 from bench.spoil_measure import TOP, measured
 from bench.spoil_models import double, in_place_of_the_slm
 
-MODELS: Final = ("random", "first", "last", "oracle", "smollm2-135m-instruct")
+MODELS: Final = ("random", "first", "oracle", "smollm2-135m-instruct")
 DATA: Final = ("locomo:conv-26", "locomo:conv-30")
 TRUSTS: Final = ("probe", "full")
 BASELINE: Final = "none"
@@ -35,7 +35,6 @@ _QUICK_MEMORIES: Final = 200
 _COLUMNS: Final = {
     "recall": f"recall@{TOP}",
     "recall_unasked": "no choice",
-    "recall_of_3": "3 clusters",
     "recall_of_1": "1 cluster",
     "choices": "choices",
     "clusters": "clusters",
