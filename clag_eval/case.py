@@ -22,7 +22,7 @@ __all__ = ["Case", "Told", "chosen_question", "study", "written"]
 
 _SHOWN: Final = 12
 """Pruned clusters that are listed, the best."""
-_EXCERPT: Final = 110
+_EXCERPT: Final = 60
 """Characters of a memory that are quoted."""
 
 

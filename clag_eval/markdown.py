@@ -67,7 +67,8 @@ def markdown(document: Mapping[str, Any], *, plots: Sequence[Path] = (), heading
     kinds = list(dict.fromkeys(row["category"] for row in document["categories"]))
     if len(kinds) > 1:
         parts += ["recall@10 / nDCG@10 by category (and its number of questions):", _by_category(document, kinds)]
-    parts += ["How much was looked at, and what it cost:", table(summary, _COST)]
+    cost = {key: title for key, title in _COST.items() if run["slm"] or "slm" not in key}
+    parts += ["How much was looked at, and what it cost:", table(summary, cost)]
     if any("answer_f1" in row for row in summary):
         parts += [f"Answers of {run['slm']}, each from what its method found:", table(summary, _ANSWERS)]
     parts += [f"![{path.stem}]({path})" for path in plots]
@@ -101,7 +102,7 @@ def _made_with(run: Mapping[str, Any]) -> str:
     order = f", arrival order shuffled (seed {run['shuffle']})" if run.get("shuffle") is not None else ""
     return (
         f"Embedder {run['embedder']}, {asked}, `--slm {run['slm_use']}`{order}; server {run['server_version']}; "
-        f"{run['left_out']} questions without evidence left out; {run['seconds'] / 60:.0f} minutes."
+        f"{run['left_out']} questions of the data without evidence left out; it took {run['seconds'] / 60:.0f} minutes."
     )
 
 
