@@ -102,7 +102,8 @@ def _made_with(run: Mapping[str, Any]) -> str:
     order = f", arrival order shuffled (seed {run['shuffle']})" if run.get("shuffle") is not None else ""
     return (
         f"Embedder {run['embedder']}, {asked}, `--slm {run['slm_use']}`{order}; server {run['server_version']}; "
-        f"{run['left_out']} questions of the data without evidence left out; it took {run['seconds'] / 60:.0f} minutes."
+        f"{run['left_out']} questions of the data have no evidence and are left out; "
+        f"it took {run['seconds'] / 60:.0f} minutes."
     )
 
 

@@ -14,6 +14,9 @@ _SIZE: Final = (6.4, 4.0)
 _LEGEND: Final = 12
 """Clusters that are named; the largest."""
 
+_RIGHT: Final = 60
+"""Share of memories searched from which labels stand to the left of their points."""
+
 
 def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
     """Draw what the document has into a folder; returns the files.
@@ -42,22 +45,44 @@ def draw(document: Mapping[str, Any], folder: Path) -> list[Path]:
 
 def _searched(summary: Sequence[Mapping[str, Any]], path: Path) -> Path:
     figure, axes = _figure()
+    named: dict[tuple[float, float], list[str]] = {}
     for row in summary:
-        axes.scatter(row["search_space"], row["recall@10"], s=36)
-        axes.annotate(row["method"], (row["search_space"], row["recall@10"]), (4, 4), textcoords="offset points")
-    axes.set(xlabel="memories searched, %", ylabel="evidence recall@10, %", xlim=(0, 112), ylim=(0, 100))
+        x, y = row["search_space"], row["recall@10"]
+        axes.scatter(x, y, s=36, color="#2f5d8a")
+        named.setdefault((round(x / 6), round(y / 4)), []).append(row["method"])
+    for row in summary:  # methods that lie on one another share a label
+        names = named.pop((round(row["search_space"] / 6), round(row["recall@10"] / 4)), None)
+        if names:
+            left = row["search_space"] > _RIGHT
+            place, side = ((-7, -3), "right") if left else ((7, -3), "left")
+            spot = (row["search_space"], row["recall@10"])
+            axes.annotate(", ".join(names), spot, place, textcoords="offset points", ha=side, fontsize="small")
+    axes.set(xlabel="memories searched, %", ylabel="evidence recall@10, %", xlim=(0, 104), ylim=(-3, 100))
     return _saved(figure, path)
 
 
 def _evidence(summary: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    import matplotlib as mpl
+
     figure, axes = _figure()
-    for row in summary:
+    colors = mpl.colormaps["tab20"]
+    ticks: set[int] = set()
+    for place, row in enumerate(summary):
         budgets = sorted(int(key.partition("@")[2]) for key in row if key.startswith("evidence@"))
-        tokens = [row[f"tokens@{budget}"] for budget in budgets]
-        axes.plot(tokens, [row[f"evidence@{budget}"] for budget in budgets], marker="o", label=row["method"])
-    axes.set(xlabel="tokens of context", ylabel="evidence in it, %", ylim=(0, 100))
+        ticks.update(budgets)
+        shown = [row[f"evidence@{budget}"] for budget in budgets]
+        axes.plot(
+            [row[f"tokens@{budget}"] for budget in budgets],
+            shown,
+            marker="o",
+            markersize=4,
+            color=colors(place % 20),
+            label=row["method"],
+        )
+    axes.set(xlabel="tokens of context", ylabel="evidence in it, %", ylim=(-3, 100))
     axes.set_xscale("log", base=2)
-    axes.legend(fontsize="small")
+    axes.set_xticks(sorted(ticks), [f"{tick:,}" for tick in sorted(ticks)])
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _saved(figure, path)
 
 
