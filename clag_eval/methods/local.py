@@ -1,7 +1,7 @@
 """Baselines that are computed here, over the embeddings of the product's own embedder.
 
 They are given the same text as the product indexes (`[date] speaker: text`), without which dense search on LoCoMo
-finds a third less, and BM25 with the parameters that suit short texts better than the usual ones (k1 0.9, b 0.4).
+finds a quarter less, and BM25 with the parameters that suit short texts better than the usual ones (k1 0.9, b 0.4).
 """
 
 from __future__ import annotations
