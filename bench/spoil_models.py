@@ -121,7 +121,12 @@ def in_place_of_the_slm(slm: ScriptedSlm | None) -> Iterator[None]:
 
 
 def _cluster_id(option: ChoiceOption) -> str:
-    """Return the cluster that an option stands for. Raises ValueError for a key that names none."""
+    """Return the cluster that an option stands for, "" for one that stands for no cluster that is there.
+
+    Raises ValueError for a key that says neither.
+    """
+    if option.key.endswith("/none"):
+        return ""
     found = _CLUSTER_OF_A_KEY.search(option.key)
     if found is None:
         raise ValueError(f"the key {option.key!r} of an option names no cluster")

@@ -196,8 +196,8 @@ class RetrieveConfig:
             seen from what all episodes have in common, and not nearer to an active one. 1: never.
         choice_clusters: Clusters with the best episodes that the SLM is shown when it chooses for a question.
         choice_bonus: What the SLM's choice adds to the scores (0 to 1) of the chosen cluster's episodes,
-        choice_rank_bonus: and to those (0 to about 1.6) of its memories; half of both where the episodes' scores say
-            the same. Higher gains more from a model that is right and loses more to one that is not.
+        choice_rank_bonus: and to those (0 to about 1.6) of its memories; half of both where the episodes' scores
+            say the same. Higher gains more from a model that is right and loses more to one that is not.
         choice_wait_s: Longest wait for the SLM's choice, in seconds; the question is answered without it then.
     """
 

@@ -116,7 +116,7 @@ class FormResult:
 class ProbeReport:
     """Outcome of the competence probe for one model and one version of the questions and prompts.
 
-    `form` is the best form of votes for this model; its marks are those of routing. `forms` has all that were tried.
+    `form` is the best form of votes for this model; its marks are those of routing. `forms` has all tried.
     """
 
     model: str
