@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -13,6 +14,18 @@ from bench.spoil import verdict
 from bench.spoil_models import Oracle
 from clag_server.memory.prompts import routing_note
 from clag_server.models.api import ChoiceOption, Priority
+
+
+class Stored:
+    """A client of a server that has some memories."""
+
+    def __init__(self, clusters: dict[str, str]) -> None:
+        self._clusters = clusters
+
+    async def list_memories(self, namespace: str, *, page_size: int) -> AsyncIterator[types_pb2.Memory]:
+        for memory_id, cluster in self._clusters.items():
+            yield types_pb2.Memory(memory_id=memory_id, cluster_id=cluster)
+
 
 CORPUS = Corpus(
     "talk",
@@ -63,3 +76,12 @@ def test_goals_are_judged_by_what_a_model_costs_or_gains(model: str, trust: str,
 def test_a_model_that_always_prefers_one_place_must_fail_the_probe(weight: float, met: bool) -> None:
     told = verdict("first", "probe", 0.0, {"routing_weight": 0.0, "selection_weight": weight})
     assert told.endswith("(goal 0: met)" if met else "(goal 0: missed)")
+
+
+async def test_an_oracle_takes_a_cluster_of_its_own_for_one_that_holds_nothing() -> None:
+    oracle = Oracle()
+    oracle.reveal(CORPUS, cast("AsyncClient", Stored({"m0": "c1", "m1": "c2"})))
+    options = [ChoiceOption("1/none", "notes of other things"), ChoiceOption("1/c2", "topic 2")]
+    shown = "sentence number 0 of the talk"
+    scores = (await oracle.choose(shown, options, priority=Priority.ORGANIZE)).scores
+    assert scores[1] - scores[0] == 1
