@@ -22,7 +22,7 @@ from clag_server.catalog.transaction import WriteTx
 MAX_QUERY_TOKENS: Final = 256
 """Distinct tokens of a query that are looked up, the first ones. A 32 KiB text has about 5,000."""
 
-MAX_POSTINGS: Final = 8_000
+MAX_POSTINGS: Final = 4_000
 """Memories that one search scores, about 1 us each. A query whose words are in more is searched by its rarest."""
 
 _TOKENIZE: Final = "unicode61 remove_diacritics 0 categories ''L* M* N* P* S* C*''"

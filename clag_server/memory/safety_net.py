@@ -52,7 +52,9 @@ class SafetyNet:
             return None
         clusters = None
         if not self.everywhere:
-            clusters = [n for n, _ in state.map.routable.nearest(vector, config.net_partitions)]
+            large = state.map.memory_count > config.large_memories
+            count = config.net_partitions_large if large else config.net_partitions
+            clusters = [n for n, _ in state.map.routable.nearest(vector, count)]
             clusters += sorted(state.map.provisional | (state.map.archived - self._permitted.hidden))
         # Under a filter most hits may not be permitted: look deeper.
         deep = self.everywhere or self._permitted.matching is not None
