@@ -134,7 +134,7 @@ class OrganizeConfig:
     slm_behind_s: float = 600.0
     slm_timeout_s: float = 300.0
     find_conflicts: bool = True
-    evolve_batch: int = 64
+    evolve_batch: int = 96
     link_neighbours: int = 5
     link_cosine: float = 0.55
     duplicate_cosine: float = 0.97

@@ -40,7 +40,7 @@ def choose_device(name: str) -> DeviceChoice:
         # Heads that share keys and values: without this transformers copies those for every head under a mask.
         # Passes of SmolLM2-135M took 85% (24 rows of 640 tokens), 95% (one of 160 new) and 90% (12 of 30 new).
         os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
-        return DeviceChoice(device, 1024, 512, 256, 32)
+        return DeviceChoice(device, 1024, 512, 256, 64)
     return DeviceChoice(device, 32768, 16384, 2048, 64)
 
 
