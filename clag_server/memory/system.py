@@ -13,6 +13,7 @@ import structlog
 from clag_server.catalog.api import Catalog, MemoryPage, Namespace
 from clag_server.catalog.api_log import OperationStore
 from clag_server.catalog.api_reembed import EmbedderSwitch
+from clag_server.memory.accesses import AccessCounts
 from clag_server.memory.archiving import ArchiveSweep
 from clag_server.memory.cluster_editing import ClusterEditing
 from clag_server.memory.cluster_views import views
@@ -23,7 +24,6 @@ from clag_server.memory.editing import Editor
 from clag_server.memory.episode_cache import EpisodeCache
 from clag_server.memory.expiry import ExpirySweep
 from clag_server.memory.ingest import StreamSession
-from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.namespaces import Namespaces
 from clag_server.memory.operations import Operations
 from clag_server.memory.probing.prober import ProbeConfig, Prober
@@ -91,7 +91,7 @@ class MemorySystem:
             now_ns=now_ns,
         )
         self._cluster_edits = ClusterEditing(self._registry, catalog=catalog, now_ns=now_ns)
-        self._touching: set[asyncio.Task[None]] = set()
+        self._accesses = AccessCounts(catalog, now_ns=now_ns)
         self.edits = Editor(self._registry, catalog=catalog, hub=self._hub, cache=self._cache, now_ns=now_ns)
         self.operations = Operations(catalog, now_ns=now_ns)
         self.probing = Prober(
@@ -190,7 +190,7 @@ class MemorySystem:
         await self.operations.stop()
         await self.edits.stop()
         await self._registry.stop()
-        await asyncio.gather(*self._touching, return_exceptions=True)
+        await self._accesses.stop()
         await self._index.stop()
         await self._catalog.close()
 
@@ -315,7 +315,7 @@ class MemorySystem:
             retrieval = Retrieval(query, state, tools, waited_s=time.perf_counter() - started)
             async for stage in retrieval.stages():
                 yield stage
-        self._touch(state, retrieval.returned)
+        self._accesses.add(state.ns, retrieval.returned)
 
     async def namespaces(self) -> Sequence[Namespace]:
         """All namespaces by name."""
@@ -354,11 +354,3 @@ class MemorySystem:
                 FieldViolation("read.at_least_as_fresh", "is newer than anything this server has written")
             )
         return newest
-
-    def _touch(self, state: NamespaceState, keys: Sequence[int]) -> None:
-        """Count accesses behind the answer; best effort."""
-        if not keys:
-            return
-        task = asyncio.create_task(self._catalog.touch(state.ns, keys, now_ns=self._now_ns()))
-        self._touching.add(task)
-        task.add_done_callback(self._touching.discard)
