@@ -55,10 +55,13 @@ class Outbox:
     async def refresh(self) -> None:
         """Bring the overlay up to the end of the outbox, as far as it may grow; cheap without news.
 
+        Whoever comes while another reads waits for that: else it would miss what is being read, and the worker
+        would fall asleep over it.
+
         Raises:
             StorageFailed: The catalog cannot be read.
         """
-        if not self.news:
+        if not self.news and not self._reading.locked():
             return
         async with self._reading:
             while self.news:
