@@ -10,6 +10,7 @@ import pytest
 from clag.v1 import memory_service_pb2 as pb
 from clag.v1 import types_pb2
 from clag_client import ClagError, Client, FieldViolation
+from clag_client.retrieval_stream import RetrievalStream
 
 from tests.client.query_double import QueryDouble, asking
 from tests.support.ingest import store, texts
@@ -73,6 +74,44 @@ async def test_when_the_stream_ends_every_query_in_flight_and_every_later_one_sa
             await waiting.result()
         with pytest.raises(ClagError, match="over"):
             await stream.ask("a", "later")
+
+
+async def test_a_question_that_cannot_be_sent_takes_no_place(tmp_path: Path) -> None:
+    double = QueryDouble(most=2)
+    double.go.set()
+    async with asking(double, tmp_path) as client, client.retrieve_stream() as stream, asyncio.timeout(30):
+        for _ in range(5):
+            with pytest.raises(UnicodeEncodeError):
+                await stream.ask("a", "\ud800")
+            with pytest.raises(ValueError, match="range"):
+                await stream.ask("a", "q", context_tokens=-1)
+        assert (await (await stream.ask("a", "good")).result()).context.text == "good"
+
+
+async def test_whoever_waits_for_a_place_hears_that_the_stream_ended(tmp_path: Path) -> None:
+    double = QueryDouble(most=2)
+
+    async def ask(stream: RetrievalStream, text: str) -> grpc.StatusCode:
+        with pytest.raises(ClagError) as caught:
+            await (await stream.ask("a", text)).result()
+        return caught.value.code
+
+    async with asking(double, tmp_path) as client, client.retrieve_stream() as stream, asyncio.timeout(30):
+        waiting = [asyncio.create_task(ask(stream, f"q{n}")) for n in range(50)]
+        while len(double.asked) < 2:  # noqa: ASYNC110 - the double tells nobody
+            await asyncio.sleep(0.005)
+        double.most = 0
+        waiting.append(
+            asyncio.create_task(
+                stream._send(
+                    pb.RetrieveStreamRequest(  # a question beyond all places
+                        query_id="x", retrieve=pb.RetrieveRequest(namespace="a", query=pb.Query(text="end"))
+                    )
+                )
+            )
+        )
+        codes = await asyncio.gather(*waiting[:50])
+    assert set(codes) == {grpc.StatusCode.UNAVAILABLE}
 
 
 async def test_a_server_that_is_not_there_is_told_at_the_first_question(tmp_path: Path) -> None:

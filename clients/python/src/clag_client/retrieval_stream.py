@@ -121,17 +121,20 @@ class RetrievalStream:
         self, namespace: str, query: str | Sequence[float], **options: Unpack[RetrieveOptions]
     ) -> PendingQuery:
         """Send a question; options as those of `AsyncClient.retrieve`. Raises ClagError when the stream ended."""
+        request = retrieve_request(namespace, query, options)  # first: what cannot be sent takes no place
         await self._opened.wait()
         if self._slots is not None:
             await self._slots.acquire()
         pending = PendingQuery(str(next(self._numbers)), self)
         self._in_flight[pending.query_id] = pending
-        request = retrieve_request(namespace, query, options)
         sent = False
         try:
             async with self._writing:
-                sent = True
+                sent = True  # from here on it may be on its way, and its end gives its place back
                 await self._send(pb.RetrieveStreamRequest(query_id=pending.query_id, retrieve=request))
+        except ClagError:
+            sent = False
+            raise
         finally:
             if not sent:
                 self._release(pending.query_id)
