@@ -37,12 +37,15 @@ _ENDS: Final = {
 )
 @click.option(
     "--context-tokens",
-    type=click.IntRange(0, 131_072),
-    default=0,
+    type=click.IntRange(1, 131_072),
+    default=None,
     help="What the model is given, at most.  [default: 1024]",
 )
 @click.option(
-    "--max-tokens", type=click.IntRange(0, 4096), default=0, help="Length of the answer, at most.  [default: 256]"
+    "--max-tokens",
+    type=click.IntRange(1, 4096),
+    default=None,
+    help="Length of the answer, at most.  [default: 256]",
 )
 @click.option("--how", "instructions", default="", help='How to answer, such as "in one word".')
 @click.option("--without-evidence", is_flag=True, help="Answer even when nothing relevant is found.")
@@ -61,22 +64,22 @@ def answer_command(
     question: str,
     namespace: str,
     memories: int,
-    context_tokens: int,
-    max_tokens: int,
+    context_tokens: int | None,
+    max_tokens: int | None,
     instructions: str,
     without_evidence: bool,
     slm: str,
     as_json: bool,
 ) -> int:
     """Let the server's language model answer a question from the memories; ends with 1 when there is no answer."""
-    options = RetrieveOptions(slm_use=_SLM[slm], max_memories=memories, context_tokens=context_tokens)
+    options = RetrieveOptions(slm_use=_SLM[slm], max_memories=memories, context_tokens=context_tokens or 0)
 
     async def work(client: AsyncClient) -> tuple[str, pb.AssembledContext, list[pb.MemoryHit], pb.AnswerDone]:
         text, context, hits, done = "", pb.AssembledContext(), list[pb.MemoryHit](), pb.AnswerDone()
         async with client.answer(
             namespace,
             question,
-            max_tokens=max_tokens,
+            max_tokens=max_tokens or 0,
             instructions=instructions,
             answer_without_evidence=without_evidence,
             timeout_s=connection.timeout_s,
@@ -101,7 +104,8 @@ def answer_command(
         print_document({"answer": text, "context": to_json(context), "done": to_json(done)})
     else:
         _tell(text, hits, done)
-    return ExitCode.PARTIAL if done.end == pb.ANSWER_END_NO_EVIDENCE else ExitCode.OK
+    answered = bool(text.strip()) and done.end != pb.ANSWER_END_NO_EVIDENCE
+    return ExitCode.OK if answered else ExitCode.PARTIAL
 
 
 def _show(piece: str) -> None:
@@ -114,8 +118,11 @@ def _tell(text: str, hits: list[pb.MemoryHit], done: pb.AnswerDone) -> None:
     """Print what follows the answer: why it ended, what it rests on, what it cost."""
     if text:
         sys.stdout.write("\n")
+        sys.stdout.flush()
     if done.end in _ENDS:
         note(_ENDS[done.end])
+    elif not text.strip():
+        note("The language model wrote nothing.")
     out = console()
     given = set(done.memory_ids)
     if given:

@@ -87,7 +87,7 @@ class Answering:
 
         Raises:
             ModelUnavailableError: There is no SLM, or it does not answer now.
-            InvalidField: The prompt is too long for the SLM.
+            InvalidField: The prompt is too long for the SLM, or the budget too small for any memory.
         """
         slm = self._models.slm
         if slm is None:
@@ -113,11 +113,14 @@ class Answering:
                         end = stage
         if end is None:
             raise AssertionError("the retrieval ended without an end")
-        if not asked.without_evidence and not (context.memory_ids and await self._relevant(query, hits, end)):
+        if not asked.without_evidence:
             short = any(one.kind is DegradationKind.CONTEXT_SKIPPED for one in end.degraded)
-            why = AnswerEnd.DEADLINE if short else AnswerEnd.NO_EVIDENCE
-            yield AnswerDone(why, (), 0, 0, 0.0, end)
-            return
+            if short or not await self._relevant(query, hits, end):
+                yield AnswerDone(AnswerEnd.DEADLINE if short else AnswerEnd.NO_EVIDENCE, (), 0, 0, 0.0, end)
+                return
+            if not context.memory_ids:
+                small = "is too small for any of the memories that were found"
+                raise InvalidField(FieldViolation("retrieve.context_tokens", small))
         yield context
         writing = _Writing(slm, self._models.token_counter, asked, context, until_s=until_s, clock=self._clock)
         async with aclosing(writing.pieces()) as pieces:
@@ -188,14 +191,16 @@ class _Writing:
         except ModelTimeoutError:
             self._late = True
         except ModelRequestRefusedError as refused:
-            raise InvalidField(
-                FieldViolation("retrieve.context_tokens", f"is too much: {refused.reason}")
-            ) from None
+            raise InvalidField(FieldViolation(self._too_long(), f"is too much: {refused.reason}")) from None
         finally:
             self._took_s = self._clock() - started
         self._ended = text.ended
         if rest := text.rest():
             yield AnswerPiece(rest)
+
+    def _too_long(self) -> str:
+        """Return the field that makes a prompt and its answer too long for the SLM: what asks for more of it."""
+        return "max_tokens" if self._asked.max_tokens > self._context.tokens else "retrieve.context_tokens"
 
     async def done(self, retrieval: RetrieveDone) -> AnswerDone:
         """Return how it ended; tokens are counted as the SLM counts them."""

@@ -232,7 +232,7 @@ class Turns:
         refused = isinstance(error, (RefusedError, GrammarError))
         if is_out_of_memory(error):
             release_memory()
-        self._link.send(protocol.Failed(request_id, refused, describe(error)))
+        self._link.send(protocol.Failed(request_id, refused, str(error) if refused else describe(error)))
 
     def _beat(self) -> None:
         if not self._link.beat_due:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -122,13 +123,26 @@ async def test_a_model_that_is_away_is_an_error_that_says_when_to_try_again(tmp_
     assert away.value.retry_after_s is not None
 
 
-async def test_a_prompt_that_is_too_long_names_the_field(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("max_tokens", "field"), [(4, "retrieve.context_tokens"), (4_000, "max_tokens")])
+async def test_a_prompt_that_is_too_long_names_the_field_that_asks_for_most(
+    tmp_path: Path, max_tokens: int, field: str
+) -> None:
     script = Script()
     async with answering(tmp_path, script) as (who, _):
         script.generate = "refuse"
         with pytest.raises(InvalidField) as refused:
-            await answered(who, question("Where is the dock?"))
+            await answered(who, question("Where is the dock?", max_tokens=max_tokens))
+    assert refused.value.violations[0].field == field
+
+
+async def test_a_budget_that_holds_no_memory_is_no_lack_of_evidence(tmp_path: Path) -> None:
+    script = Script()
+    async with answering(tmp_path, script) as (who, _):
+        asked = question("Where is the dock?")
+        with pytest.raises(InvalidField) as refused:
+            await answered(who, replace(asked, retrieve=replace(asked.retrieve, context_tokens=1)))
     assert refused.value.violations[0].field == "retrieve.context_tokens"
+    assert "too small" in refused.value.violations[0].description
 
 
 async def test_an_answer_of_all_its_tokens_says_that_it_was_cut(tmp_path: Path) -> None:
