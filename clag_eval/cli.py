@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from clag_client import ClagError
+from clag_client import ClagError, SourceError
 
 from clag_eval.case import chosen_question, study, written
 from clag_eval.data import DataError, shuffled
@@ -64,6 +65,8 @@ def run_command(
     """
     if answers and asked.slm == "never":
         raise click.UsageError("--answers needs a language model: use --slm auto or --slm always")
+    if not os.access(target.parent, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        raise click.BadParameter(f"{target} cannot be written", param_hint="'--json'")
     started = time.monotonic()
     data = asked.data if shuffle is None else shuffled(asked.data, shuffle)
     made_with: dict[str, Any] = {
@@ -154,6 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0; 1 when the evaluation failed; 2 when it was asked for wrongly; 130 when it was interrupted.
     """
+    # Told to end, it ends the servers that it started, as it does when it is interrupted.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         cli.main(args=arguments, prog_name="clag-eval", standalone_mode=False)
     except click.ClickException as error:
@@ -162,11 +167,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DataError as error:
         click.echo(f"clag-eval: {error}", err=True)
         return click.UsageError.exit_code
-    except (EvaluationError, ClagError) as error:
+    except (EvaluationError, ClagError, SourceError, OSError) as error:
         click.echo(f"clag-eval: {error}", err=True)
         return _FAILED
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

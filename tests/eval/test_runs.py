@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from clag_eval.cli import main
@@ -172,6 +177,32 @@ def test_a_wrong_option_ends_with_2_and_says_which(
     target = folder / "wrong.json"
     assert main(["run", "--data", f"jsonl:{folder}", "--json", str(target), *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_result_that_cannot_be_written_is_told_before_anything_is_measured(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "none" / "x.json"
+    assert main(["run", "--data", f"jsonl:{folder}", "--methods", "rag", "--json", str(target)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_run_that_is_told_to_end_ends_its_servers(folder: Path, tmp_path: Path) -> None:
+    arguments = ["run", "--data", f"jsonl:{folder}", "--methods", "rag", "--json", str(tmp_path / "x.json")]
+    scripted = ["--set", "models.backend=scripted"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "clag_eval", *arguments, *scripted], env=environment, stderr=subprocess.DEVNULL
+    ) as run:
+        child = psutil.Process(run.pid)
+        deadline_s = time.monotonic() + 60
+        while not (servers := child.children(recursive=True)) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert servers
+        run.terminate()
+        assert run.wait(60) == 130
+    assert psutil.wait_procs(servers, timeout=30)[1] == []
+    assert list(tmp_path.glob("clag-eval-*")) == []
 
 
 def test_a_server_that_is_not_there_is_told_in_one_line(

@@ -153,6 +153,9 @@ async def test_a_number_of_clusters_that_is_asked_for_is_reached_in_one_run(tmp_
         await tell(system)  # sixteen episodes
         planned = await reorganized(system, target=target, dry_run=True)
         assert (planned.result["clusters_after"], planned.result["missed"]) == (target, "")
+        reasons = {step.reason for step in steps_of(planned.result)}
+        assert any("clusters were asked for" in reason for reason in reasons) or target == 4
+        assert not any("by -" in reason for reason in reasons)
         done = await reorganized(system, target=target)
         assert done.state is OperationState.SUCCEEDED
         assert len(await topics_by_cluster(system)) == done.result["clusters_after"] == target

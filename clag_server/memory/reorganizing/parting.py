@@ -145,6 +145,8 @@ def _again(
 def _reason(parts: _Parts, *, too_large: bool, asked: bool) -> str:
     if too_large:
         return "it grew too large"
+    if asked and parts.margin <= 0:
+        return "more clusters were asked for, and these two parts of it are the least alike"
     apart = f"two parts that are apart (by {parts.margin:.2f})"
     return f"more clusters were asked for, and it holds {apart}" if asked else f"it holds {apart}"
 

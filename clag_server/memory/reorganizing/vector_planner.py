@@ -53,10 +53,14 @@ def missed(draft: PlanDraft, config: OrganizeConfig, target: int) -> str:
 
 
 # --- merging
+_NEAREST = "fewer clusters were asked for, and of all there are these are nearest to being one"
+
+
 def _merge(draft: PlanDraft, config: OrganizeConfig, target: int) -> set[int]:
     """Merge the pair that is nearest to being one, again and again; returns the clusters that took others in."""
     pairs = _Pairs(draft, config)
     groups: dict[int, list[int]] = {}
+    forced: set[int] = set()
     count = draft.layout.active
     while True:
         found = pairs.nearest()
@@ -65,12 +69,15 @@ def _merge(draft: PlanDraft, config: OrganizeConfig, target: int) -> set[int]:
         gap, into, other = found
         if gap > config.reorganize_merge_gap and not target:
             break
+        if gap > config.reorganize_merge_gap or other in forced:
+            forced.add(into)
         pairs.join(into, other)
         groups.setdefault(into, []).extend([other, *groups.pop(other, [])])
         count -= 1
     for into, others in sorted(groups.items()):
         names = "it" if len(others) == 1 else "they"
-        draft.merge(into, sorted(others), f"{names} and the cluster are as near to each other as to themselves")
+        near = f"{names} and the cluster are as near to each other as to themselves"
+        draft.merge(into, sorted(others), _NEAREST if into in forced else near)
     return set(groups)
 
 
