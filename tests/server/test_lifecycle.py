@@ -156,10 +156,14 @@ def test_a_call_ends_at_its_own_deadline_and_no_work_goes_on_for_it(make_server:
     request = pb.GetContextRequest(
         retrieve=pb.RetrieveRequest(namespace="slow", query=pb.Query(text="where is the dock"))
     )
+    # A question with words is answered by them in time; one without any needs the embedder.
+    by_words = stubs.memory.GetContext(request)
+    assert [one.kind for one in by_words.done.degraded] == [pb.DEGRADATION_KIND_DENSE_UNAVAILABLE]
+    wordless = pb.GetContextRequest(retrieve=pb.RetrieveRequest(namespace="slow", query=pb.Query(text="?!")))
     with refused(grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE"):  # the server's maximum: the caller set none
-        stubs.memory.GetContext(request)
+        stubs.memory.GetContext(wordless)
     with refused(grpc.StatusCode.DEADLINE_EXCEEDED):
-        stubs.memory.GetContext(request, timeout=0.2)
+        stubs.memory.GetContext(wordless, timeout=0.2)
     (server.root / "script.json").write_text("{}", encoding="utf-8")
     assert stubs.memory.GetContext(request, timeout=20).memories.hits[0].memory.text == "the dock is B3"
     assert server.terminate() == 0
