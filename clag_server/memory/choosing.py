@@ -8,7 +8,6 @@ stage two, and nothing is left out for it. So a model that is wrong costs little
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -25,9 +24,10 @@ from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.routing_question import Questions
 from clag_server.memory.selecting import EpisodeScores, best_clusters
 from clag_server.memory.time_left import OutOfTime, Step, TimeLeft
+from clag_server.memory.vote_forms import score_options
 from clag_server.memory.weighing import combine, z_scores
-from clag_server.models.api import ModelError, ModelTimeoutError, Priority, SlmEngine
-from clag_server.types.competence import Skill
+from clag_server.models.api import ChoiceOption, ModelError, ModelTimeoutError, Priority, SlmEngine
+from clag_server.types.competence import ChoiceForm, Skill
 from clag_server.types.memory import FallbackCause
 from clag_server.types.retrieval import Degradation, DegradationKind, RetrieveMode, RetrieveQuery, SlmUse
 
@@ -103,17 +103,26 @@ class ClusterChooser:
     async def _ask(self, query: RetrieveQuery, scored: EpisodeScores) -> ClusterChoice:
         """Weigh the best clusters. Raises ModelError."""
         slm, known = self._slm, self._state.map.clusters
-        best = [one for one in best_clusters(scored, self._config.choice_clusters) if one[0] in known]
-        if slm is None or len(best) < 2 or not query.text.strip():
-            return ClusterChoice()  # nothing to choose, or nothing to ask about
+        if slm is None or not query.text.strip():
+            return ClusterChoice()  # nothing to ask about
         asked = Questions(self._state)
-        options = [await asked.whole(known[cluster]) for cluster, _ in best if cluster in known]
+        best, options = list[tuple[int, float]](), list[ChoiceOption]()
+        for number, score in best_clusters(scored, self._config.choice_clusters):
+            cluster = known.get(number)  # one may go while another is read
+            if cluster is not None:
+                best.append((number, score))
+                options.append(await asked.whole(cluster))
+        if len(best) < 2:
+            return ClusterChoice()  # nothing to choose
         text = prompts.routing_note(query.text, task=query.task_hint)
-        scores = (
-            await slm.choose(text, options, priority=Priority.INTERACTIVE, deadline_s=self._config.choice_wait_s)
-        ).scores
-        if len(scores) != len(best) or not all(map(math.isfinite, scores)):
-            return _without(FallbackCause.INVALID_OUTPUT, "the language model's answer was not usable")
+        scores = await score_options(
+            ChoiceForm.CHANNEL,
+            slm,
+            text,
+            options,
+            priority=Priority.INTERACTIVE,
+            deadline_s=self._config.choice_wait_s,
+        )
         weight = self._state.competence.trust.weight(Skill.SELECTION) or UNTRUSTED_WEIGHT
         combined = combine([score for _, score in best], scores, weight)
         weighed = [

@@ -124,8 +124,8 @@ class Retrieval:
             vector = await self._vector()
             permitted = await self._permitted(vector)
             net = SafetyNet(state, permitted, self._config, everywhere=query.mode is RetrieveMode.GLOBAL)
-            searching = asyncio.create_task(net.search(vector))
             near = near_clusters(state.map, vector, self._config)
+            searching = asyncio.create_task(net.search(vector, near))
             hits, revision = await looking
             asked = _Asked(vector, hits, permitted, near, started, time.perf_counter())
             async for stage in self._ranked(asked, net, searching, revision):

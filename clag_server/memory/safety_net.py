@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clag_server.catalog.api import EpisodeMembers, LexicalHits
+from clag_server.memory.candidates import NearClusters
 from clag_server.memory.config import RetrieveConfig
 from clag_server.memory.namespace import NamespaceState
 from clag_server.memory.permitted import Permitted
@@ -45,8 +46,13 @@ class SafetyNet:
         self.everywhere = everywhere
         """Whether the whole namespace is searched."""
 
-    async def search(self, vector: Vector) -> VectorHits | None:
-        """Search the nearest partitions, or the whole namespace; None when there is no vector to search with."""
+    async def search(self, vector: Vector, near: NearClusters | None) -> VectorHits | None:
+        """Search the nearest partitions, or the whole namespace; None when there is no vector to search with.
+
+        Args:
+            vector: The query (dim,), a unit vector or zeros.
+            near: The clusters near it, where they were looked for already.
+        """
         state, config = self._state, self._config
         if not vector.any():
             return None
@@ -54,7 +60,8 @@ class SafetyNet:
         if not self.everywhere:
             large = state.map.memory_count > config.large_memories
             count = config.net_partitions_large if large else config.net_partitions
-            clusters = [n for n, _ in state.map.routable.nearest(vector, count)]
+            nearest = near.clusters.tolist() if near else [n for n, _ in state.map.routable.nearest(vector, count)]
+            clusters = nearest[:count]
             clusters += sorted(state.map.provisional | (state.map.archived - self._permitted.hidden))
         # Under a filter most hits may not be permitted: look deeper.
         deep = self.everywhere or self._permitted.matching is not None

@@ -213,6 +213,14 @@ def test_answer_prints_what_it_rests_on_and_ends_with_one_where_nothing_bears_on
     refused = cli("answer", "Who composed the violin sonata?")
     assert (refused.code, refused.out.strip()) == (1, "")
     assert "No memory that was found bears on the question" in refused.err
+    (server.root / "script.json").write_text('{"generate": [" "]}', encoding="utf-8")
+    silent = cli("answer", "Where is the dock?")
+    assert silent.code == 1
+    assert "The language model wrote nothing." in silent.err
+    (server.root / "script.json").write_text("{}", encoding="utf-8")
+    small = cli("answer", "Where is the dock?", "--context-tokens", "1")
+    assert small.code == 2
+    assert "too small for any of the memories" in small.err
 
 
 def test_a_retrieval_shows_clusters_memories_context_and_search_space(stored: Cli) -> None:

@@ -11,6 +11,9 @@ from clag_eval.data import DataError, limited, shuffled
 from clag_eval.loaders import load
 from tests.eval import samples
 
+_SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+_LOCOMO = Path(os.environ.get("CLAG_DATA", _SHARED)) / "locomo" / "locomo10.json"
+
 
 def test_evidence_of_locomo_is_read_however_it_is_written(tmp_path: Path) -> None:
     (pool,) = load(f"locomo:{samples.locomo(tmp_path / 'l.json')}").pools
@@ -108,9 +111,7 @@ def test_shuffling_keeps_the_memories_loses_sessions_and_is_the_same_for_a_seed(
     assert {memory.session for memory in once.pools[0].memories} == {""}
 
 
+@pytest.mark.skipif(not _LOCOMO.exists(), reason="locomo10.json not found; set CLAG_DATA to the data folder")
 def test_all_of_locomo_is_1982_questions_on_5882_turns() -> None:
-    path = os.environ.get("CLAG_EVAL_LOCOMO", "")
-    if not path:
-        pytest.skip("CLAG_EVAL_LOCOMO does not name a copy of locomo10.json")
-    data = load(f"locomo:{path}")
+    data = load(f"locomo:{_LOCOMO}")
     assert (data.questions, data.left_out, data.memories) == (1982, 4, 5882)
