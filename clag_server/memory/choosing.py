@@ -82,7 +82,7 @@ class ClusterChooser:
             choice = _without(FallbackCause.TIMEOUT, str(short))
         except ModelError as error:
             if isinstance(error, ModelTimeoutError):
-                self._state.durations.took(Step.SLM, self._config.choice_wait_s)
+                self._state.durations.cut_off(Step.SLM, self._config.choice_wait_s)
             choice = _without(fallback_cause(error), str(error))
         if choice.chosen is not None:
             counters.add(Outcome.SLM_SELECTIONS)
@@ -96,7 +96,8 @@ class ClusterChooser:
         Else every question would wait for it in vain.
         """
         durations, wait_s = self._state.durations, self._config.choice_wait_s
-        if (expected_s := durations.expected_s(Step.SLM)) > wait_s:
+        if not durations.worth_trying(Step.SLM, wait_s):
+            expected_s = durations.hoped_s(Step.SLM)
             durations.left_out(Step.SLM)
             raise OutOfTime(f"{Step.SLM.value} takes {expected_s:.3g} s, and {wait_s:.3g} s are waited for it")
 

@@ -2,7 +2,8 @@
 
 What an answer cannot do without (choosing episodes, ranking) keeps its time; what makes it better is left out, the
 dearest first: the language model's vote, then the safety net, then the context. How long each step takes is known
-from running averages with their deviations, as TCP estimates its round trips (RFC 6298).
+from running averages with their deviations, as TCP estimates its round trips (RFC 6298), and what is known grows
+old: a step that a busy hour made slow is tried again soon after.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 __all__ = ["OutOfTime", "Step", "StepDurations", "TimeLeft", "spare_s"]
@@ -33,6 +35,19 @@ it is four, since a lost round trip is dear; a step that takes longer than thoug
 
 _FADE: Final = 0.9
 """An estimate that a step was left out for counts so much less the next time, or it would never be tried again."""
+
+_HALF_LIFE_S: Final = 2.0
+_MOST_HALF_LIFE_S: Final = 10.0
+_HALF_LIFE_STEPS: Final = 10.0
+"""An estimate counts half as much after so many times what the step took, within these bounds in seconds: trying a
+step in vain costs its time, so a slow one is tried less often."""
+
+_OLD: Final = 2.0
+"""After so many half-lives without a measurement a step is tried whatever its estimate, by one question, and what
+it takes then is all that is known of it."""
+
+_MOST_BACK_OFF: Final = 4.0
+"""A step that is cut off again and again is taken to last twice as long each time (RFC 6298, 5.5), up to this."""
 
 
 _EMBED_SHARE: Final = 0.6
@@ -71,32 +86,102 @@ class OutOfTime(Exception):
     """A step was left out, or given up, because what matters more needs the time; the text is a sentence."""
 
 
-class StepDurations:
-    """Running averages of what the steps of one namespace's questions take."""
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was learned of a step, in seconds, and when on the clock; `at_s` is that of the newest measurement."""
 
-    def __init__(self) -> None:
-        self._known: dict[Step, tuple[float, float]] = {}
+    mean_s: float
+    deviation_s: float
+    at_s: float
+
+    @property
+    def estimate_s(self) -> float:
+        return self.mean_s + _DEVIATIONS * self.deviation_s
+
+    @property
+    def half_life_s(self) -> float:
+        return min(max(_HALF_LIFE_S, _HALF_LIFE_STEPS * self.mean_s), _MOST_HALF_LIFE_S)
+
+    def weight(self, now_s: float) -> float:
+        """How much it still counts, from 1 for new to 0 for old."""
+        lives = (now_s - self.at_s) / self.half_life_s
+        return 0.0 if lives > _OLD else float(0.5**lives)
+
+
+class StepDurations:
+    """Running averages of what the steps of one namespace's questions take.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[Step, _Known] = {}
+        self._begun_s: dict[Step, float] = {}
+        self._back_off: dict[Step, float] = {}
+
+    def begun(self, step: Step) -> None:
+        """Hear that a step begins: while one question tries an old estimate, others do not."""
+        self._begun_s[step] = self._clock()
 
     def took(self, step: Step, seconds: float) -> None:
         """Learn how long a step took."""
-        if step not in self._known:
-            self._known[step] = (seconds, seconds / 2)
-            return
-        mean, deviation = self._known[step]
-        self._known[step] = (
-            (1 - _NEW) * mean + _NEW * seconds,
-            (1 - _NEW_DEVIATION) * deviation + _NEW_DEVIATION * abs(seconds - mean),
-        )
+        self._back_off.pop(step, None)
+        self._learn(step, seconds)
+
+    def cut_off(self, step: Step, seconds: float) -> None:
+        """Learn that a step was not done in this time; how much longer it would have taken, nobody knows."""
+        times = self._back_off.get(step, 1.0)
+        self._back_off[step] = min(2 * times, _MOST_BACK_OFF)
+        old = self._known.get(step)
+        least_s = 0.0 if old is None else old.weight(self._clock()) * old.mean_s
+        self._learn(step, max(times * seconds, least_s))
 
     def left_out(self, step: Step) -> None:
         """Hear that a step was left out for its estimate."""
-        mean, deviation = self._known.get(step, (_FIRST_GUESS_S[step], 0.0))
-        self._known[step] = (_FADE * mean, _FADE * deviation)
+        old = self._known.get(step) or _Known(_FIRST_GUESS_S[step], 0.0, self._clock())
+        self._known[step] = _Known(_FADE * old.mean_s, _FADE * old.deviation_s, old.at_s)
 
     def expected_s(self, step: Step) -> float:
-        """How long a step will take, seldom longer, in seconds."""
-        mean, deviation = self._known.get(step, (_FIRST_GUESS_S[step], 0.0))
-        return mean + _DEVIATIONS * deviation
+        """How long a step will take, seldom longer, in seconds: what is kept for it, however old the estimate."""
+        known = self._known.get(step)
+        return _FIRST_GUESS_S[step] if known is None else known.estimate_s
+
+    def hoped_s(self, step: Step) -> float:
+        """How long a step will take by now, in seconds: an old estimate from a slow time counts less."""
+        guess_s, known = _FIRST_GUESS_S[step], self._known.get(step)
+        if known is None or known.estimate_s <= guess_s:
+            return self.expected_s(step)
+        return guess_s + known.weight(self._clock()) * (known.estimate_s - guess_s)
+
+    def worth_trying(self, step: Step, within_s: float) -> bool:
+        """Whether to begin a step that has so many seconds: it will be done in them, or it is time to see."""
+        if within_s <= 0:
+            return False
+        return within_s >= self.hoped_s(step) or self._untried(step)
+
+    def _learn(self, step: Step, seconds: float) -> None:
+        now_s = self._clock()
+        old = self._known.get(step)
+        weight = 0.0 if old is None else old.weight(now_s)
+        if old is None or not weight:
+            self._known[step] = _Known(seconds, seconds / 2, now_s)
+            return
+        kept, kept_deviation = (1 - _NEW) * weight, (1 - _NEW_DEVIATION) * weight
+        self._known[step] = _Known(
+            kept * old.mean_s + (1 - kept) * seconds,
+            kept_deviation * old.deviation_s + (1 - kept_deviation) * abs(seconds - old.mean_s),
+            now_s,
+        )
+
+    def _untried(self, step: Step) -> bool:
+        """Whether the step was neither done nor begun since its estimate has become old."""
+        known = self._known.get(step)
+        if known is None:
+            return False
+        last_s = max(known.at_s, self._begun_s.get(step, known.at_s))
+        return self._clock() - last_s > _OLD * known.half_life_s
 
 
 class TimeLeft:
@@ -133,7 +218,7 @@ class TimeLeft:
     def affords(self, step: Step) -> bool:
         """Whether a step will be done in the time it may take."""
         allowed = self.allowance_s(step)
-        return allowed is None or (allowed > 0 and allowed >= self._durations.expected_s(step))
+        return allowed is None or self._durations.worth_trying(step, allowed)
 
     async def spend(self, step: Step, work: Callable[[], Awaitable[T]]) -> T:
         """Do a step that can be left out, within its time.
@@ -143,7 +228,7 @@ class TimeLeft:
         """
         allowed = self.allowance_s(step)
         if not self.affords(step):
-            expected_s = self._durations.expected_s(step)
+            expected_s = self._durations.hoped_s(step)
             self._durations.left_out(step)
             raise OutOfTime(f"{step.value} takes {expected_s:.3g} s and {allowed or 0.0:.3g} s were left for it")
         with self.timed(step):
@@ -161,10 +246,11 @@ class TimeLeft:
     def timed(self, step: Step) -> Iterator[None]:
         """Measure a step that is done whatever it takes; one that fails or whose caller leaves tells nothing."""
         started = self._clock()
+        self._durations.begun(step)
         try:
             yield
         except OutOfTime:
-            self._durations.took(step, self._clock() - started)
+            self._durations.cut_off(step, self._clock() - started)
             raise
         self._durations.took(step, self._clock() - started)
 
