@@ -10,6 +10,7 @@ from clag_server.cli.config import load_settings
 from clag_server.cli.errors import ExitCode
 from clag_server.cli.model_cache import ensure_models
 from clag_server.cli.options import settings_options
+from clag_server.ops.garbage import collected_when_open
 
 __all__ = ["serve_command"]
 
@@ -28,7 +29,8 @@ def serve_command(*, flags: dict[str, object], config: Path | None, offline: boo
     """
     settings = load_settings(flags, config)
     ensure_models(settings, offline=offline)
-    from clag_server.server import serve  # the whole server: not needed to say that a setting is wrong
+    with collected_when_open():
+        from clag_server.server import serve  # the whole server: not needed to say that a setting is wrong
 
-    status = serve(settings)
+        status = serve(settings)
     return {_MODEL_MISSING: ExitCode.MODEL_MISSING, _STORAGE: ExitCode.SERVER}.get(status, status)

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-__all__ = ["ProgressCallback", "RichProgress", "Stage", "silent"]
+__all__ = ["ProgressCallback", "Stage", "silent"]
 
 
 class Stage(enum.Enum):
@@ -31,35 +26,3 @@ class ProgressCallback(Protocol):
 
 def silent(model: str, stage: Stage, done: int, total: int) -> None:
     """Report to nobody."""
-
-
-class RichProgress:
-    """A progress bar a model and stage on the terminal; use as a context manager and pass as the callback."""
-
-    def __init__(self) -> None:
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
-        )
-        self._tasks: dict[tuple[str, Stage], int] = {}
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
-
-    def __call__(self, model: str, stage: Stage, done: int, total: int) -> None:
-        """Draw one report."""
-        if stage is Stage.READY:
-            return
-        known = self._tasks.get((model, stage))
-        if known is None:
-            known = self._bars.add_task(f"{model}: {stage.value}", total=total or None)
-            self._tasks[model, stage] = known
-        self._bars.update(known, completed=done, total=total or None)  # type: ignore[arg-type]
