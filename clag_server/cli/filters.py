@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
 from clag.v1 import types_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 
-__all__ = ["Instant", "filter_options"]
+__all__ = ["Instant", "filter_options", "given_flags"]
 
 _LISTS: Final = (
     ("--session", types_pb2.FILTER_FIELD_SESSION_ID, "Of this session."),
@@ -63,6 +63,17 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for flag, _, text in reversed(_LISTS):
         made = click.option(flag, multiple=True, help=text)(made)
     return made
+
+
+def given_flags(parameters: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Return the flags of a running command that make its filter, with their values, in the order of its parts.
+
+    Args:
+        parameters: All of the command, by name.
+    """
+    given = [(flag, parameters.get(flag[2:])) for flag, *_ in _LISTS]
+    given = [(flag, values) for flag, values in given if values]
+    return given + [(flag, time) for flag, *_ in _TIMES if (time := parameters.get(flag[2:])) is not None]
 
 
 def _any_of(field: types_pb2.FilterField.ValueType, values: tuple[str, ...]) -> types_pb2.Filter:
