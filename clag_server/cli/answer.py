@@ -9,8 +9,8 @@ import click
 from clag.v1 import memory_service_pb2 as pb
 from clag_client import AsyncClient, RetrieveOptions
 
-from clag_server.cli.connection import talk
-from clag_server.cli.errors import ExitCode
+from clag_server.cli.connection import talk, went_away
+from clag_server.cli.errors import CliError, ExitCode
 from clag_server.cli.messages import as_json as to_json
 from clag_server.cli.options import ConnectionFlags, client_options, json_option, namespace_option
 from clag_server.cli.output import console, note, print_document
@@ -74,8 +74,9 @@ def answer_command(
     """Let the server's language model answer a question from the memories; ends with 1 when there is no answer."""
     options = RetrieveOptions(slm_use=_SLM[slm], max_memories=memories, context_tokens=context_tokens or 0)
 
-    async def work(client: AsyncClient) -> tuple[str, pb.AssembledContext, list[pb.MemoryHit], pb.AnswerDone]:
-        text, context, hits, done = "", pb.AssembledContext(), list[pb.MemoryHit](), pb.AnswerDone()
+    heard = _Heard(quiet=as_json)
+
+    async def work(client: AsyncClient) -> None:
         async with client.answer(
             namespace,
             question,
@@ -86,39 +87,73 @@ def answer_command(
             **options,
         ) as frames:
             async for frame in frames:
-                match frame.WhichOneof("frame"):
-                    case "memories":
-                        hits.extend(frame.memories.hits)
-                    case "context":
-                        context = frame.context
-                    case "delta":
-                        text += frame.delta.text
-                        if not as_json:
-                            _show(frame.delta.text)
-                    case "done":
-                        done = frame.done
-        return text, context, hits, done
+                heard.add(frame)
 
-    text, context, hits, done = talk(connection, work)
+    try:
+        talk(connection, work)
+    except CliError as error:
+        told = "the server went away" if heard.begun and went_away(error) else error.message
+        if heard.end_line():
+            told = f"the answer is incomplete: {told}"
+        raise CliError(told, error.code) from error
+    except KeyboardInterrupt:
+        told = "interrupted: the answer is incomplete" if heard.end_line() else "interrupted"
+        raise CliError(told, ExitCode.INTERRUPTED) from None
+    done = heard.done
+    heard.end_line()
+    if done is None:
+        raise CliError("the answer is incomplete: the server ended it without saying why", ExitCode.SERVER)
+    text = heard.text
     if as_json:
-        print_document({"answer": text, "context": to_json(context), "done": to_json(done)})
+        print_document({"answer": text, "context": to_json(heard.context), "done": to_json(done)})
     else:
-        _tell(text, hits, done)
+        _tell(text, heard.hits, done)
     answered = bool(text.strip()) and done.end != pb.ANSWER_END_NO_EVIDENCE
     return ExitCode.OK if answered else ExitCode.PARTIAL
 
 
-def _show(piece: str) -> None:
-    """Print a piece of the answer at once: it is slow enough to be read as it is written."""
-    sys.stdout.write(visible(piece, keep="\n"))
-    sys.stdout.flush()
+class _Heard:
+    """What has come of an answer. Its text is printed as it comes: it is slow enough to be read as it is written.
+
+    Args:
+        quiet: Print nothing.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self.text = ""
+        self.context = pb.AssembledContext()
+        self.hits: list[pb.MemoryHit] = []
+        self.done: pb.AnswerDone | None = None
+        self.begun = False
+        """Whether anything came."""
+
+    def add(self, frame: pb.AnswerResponse) -> None:
+        """Take the next frame."""
+        self.begun = True
+        match frame.WhichOneof("frame"):
+            case "memories":
+                self.hits.extend(frame.memories.hits)
+            case "context":
+                self.context = frame.context
+            case "delta":
+                self.text += frame.delta.text
+                if not self._quiet:
+                    sys.stdout.write(visible(frame.delta.text, keep="\n"))
+                    sys.stdout.flush()
+            case "done":
+                self.done = frame.done
+
+    def end_line(self) -> bool:
+        """End the line of the text, so that nothing else stands on it; tell whether there is text."""
+        if self.text and not self._quiet and not self.text.endswith("\n"):
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+        return bool(self.text)
 
 
 def _tell(text: str, hits: list[pb.MemoryHit], done: pb.AnswerDone) -> None:
     """Print what follows the answer: why it ended, what it rests on, what it cost."""
-    if text:
-        sys.stdout.write("\n")
-        sys.stdout.flush()
     if done.end in _ENDS:
         note(_ENDS[done.end])
     elif not text.strip():

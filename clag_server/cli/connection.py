@@ -21,7 +21,7 @@ from clag_server.ops.errors import UnusableFile
 from clag_server.ops.tokens import read_token
 from clag_server.settings import Settings
 
-__all__ = ["Endpoint", "endpoint", "explained", "talk"]
+__all__ = ["Endpoint", "endpoint", "explained", "talk", "went_away"]
 
 _T = TypeVar("_T")
 
@@ -107,6 +107,11 @@ def explained(error: ClagError, target: str) -> CliError:
     if error.retry_after_s is not None:
         parts.append(f"try again in {error.retry_after_s:.3g} s")
     return CliError("; ".join(parts), exit_code_of(error.code.name, types_pb2.ErrorReason.Name(error.reason)))
+
+
+def went_away(error: CliError) -> bool:
+    """Whether a call ended because nobody is there any more; for calls that had begun."""
+    return isinstance(error.__cause__, ClagError) and _unreachable(error.__cause__)
 
 
 def _unreachable(error: ClagError) -> bool:
