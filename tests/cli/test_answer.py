@@ -1,4 +1,4 @@
-"""`clag answer` when its server fails in the middle: what was written stays readable, and is not taken for whole."""
+"""`clag answer` when its server fails in the middle: what was written stays readable and is not taken for whole."""
 
 from __future__ import annotations
 
