@@ -182,6 +182,8 @@ _TABLE: Mapping[type[Exception], _Row] = {
     errors.NotYetImplemented: _Row(_Code.UNIMPLEMENTED, _Reason.ERROR_REASON_NOT_IMPLEMENTED),
     models.ModelUnavailableError: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_MODEL_UNAVAILABLE),
     models.ModelTimeoutError: _Row(_Code.DEADLINE_EXCEEDED, _Reason.ERROR_REASON_DEADLINE),
+    # An answer that fits no question: the model is out of order, and the server is not.
+    models.WrongShapeError: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_MODEL_UNAVAILABLE),
     models.ModelRequestRefusedError: _Row(_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_INVALID_FIELD),
     Starting: _Row(_Code.UNAVAILABLE, _Reason.ERROR_REASON_STORAGE_DEGRADED),
     PageTokenMismatch: _Row(_Code.INVALID_ARGUMENT, _Reason.ERROR_REASON_PAGE_TOKEN_MISMATCH),

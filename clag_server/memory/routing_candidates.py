@@ -40,10 +40,10 @@ def choice_for(cluster_map: ClusterMap, config: OrganizeConfig, episode: Episode
     """Return what there is to choose for a closed episode; None where nothing is.
 
     The episode's own part in its cluster's centroid is taken out first: it must not speak for itself. Nothing is
-    chosen for an episode in a cluster that a client pinned or archived.
+    chosen for an episode in a cluster that a client pinned or archived, or that is gone since the episode was read.
     """
-    own = cluster_map.clusters[episode.cluster]
-    if own.pinned or own.state is not ClusterState.ACTIVE:
+    own = cluster_map.clusters.get(episode.cluster)
+    if own is None or own.pinned or own.state is not ClusterState.ACTIVE:
         return None
     vector = unit(episode.vector_sum)
     center = cluster_map.episode_center(config.cluster_center_prior)

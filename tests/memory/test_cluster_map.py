@@ -8,6 +8,8 @@ import numpy as np
 
 from clag_server.memory.centroids import rows_of_one, unit
 from clag_server.memory.cluster_map import ClusterMap
+from clag_server.memory.config import OrganizeConfig
+from clag_server.memory.routing_candidates import choice_for
 from clag_server.types.cluster import Episode
 
 DIM = 4
@@ -71,3 +73,8 @@ def test_vectors_read_as_one_matrix_are_taken_as_they_are_and_others_put_togethe
         table = ClusterMap(DIM, episodes, ()).episode_centroids
         for i in order:
             assert np.allclose(table.get(EPISODES[i].episode), unit(whole[i]))
+
+
+def test_nothing_is_chosen_for_an_episode_whose_cluster_went_meanwhile() -> None:
+    emptied = ClusterMap(DIM, (), ())
+    assert choice_for(emptied, OrganizeConfig(), EPISODES[0]) is None

@@ -22,6 +22,7 @@ EXPECTED = [
     models.ModelUnavailableError,
     models.ModelTimeoutError,
     models.ModelRequestRefusedError,
+    models.WrongShapeError,
 ]
 
 
