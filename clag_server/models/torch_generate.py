@@ -1,8 +1,8 @@
 """Greedy generation at the level of passes: requests join and leave between two of them. Runs in the worker only.
 
 One call of `step` is one forward pass: a piece of at most `prefill_tokens` of waiting prompts, or one token for
-every running row. Scoring and embedding run between passes, so whoever waits for an answer waits for one pass
-(DESIGN section 7, step policy).
+every running row, with the text that its last one forced. Scoring and embedding run between passes, so whoever
+waits for an answer waits for one pass (DESIGN section 7, step policy).
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-import torch
-
 from clag_server.models.torch_faults import RowLimit, describe
 from clag_server.models.torch_group import group_to_read
 from clag_server.models.torch_job import Failed, Finished, Job, Piece, WaitingJobs
+from clag_server.models.torch_pass import Passes
 from clag_server.models.torch_pick import TokenPicker
 from clag_server.models.torch_prefix import PrefixBook
 from clag_server.models.torch_rows import Rows
@@ -71,13 +70,15 @@ class Generator:
         self._slots = slots
         self._rows = Rows(model.shape, slots + _RESERVED_ROWS)
         self._picker = TokenPicker(model)
-        self._marked = marked
         self._joining: list[Job] = []
         self._limit = RowLimit(slots + _RESERVED_ROWS)
         self._clock = clock
         self._waiting = WaitingJobs()
         self._reads = 0
         self.prefixes = PrefixBook(prefix_bytes)
+        self._passes = Passes(
+            model, self._rows, self._picker, self.prefixes, prefill_tokens=prefill_tokens, marked=marked
+        )
 
     @property
     def busy(self) -> bool:
@@ -130,6 +131,7 @@ class Generator:
             if least > max_tokens:
                 raise RefusedError(f"max_tokens is {max_tokens}, an answer's end takes up to {least}")
             job.end_from = max_tokens - least
+        job.begin(self._picker.forced)
         self._waiting.put(job)
 
     def cancel(self, request_id: int) -> None:
@@ -171,8 +173,8 @@ class Generator:
         self._admit()
         if rows.active and (not rows.reading or self._reads >= self._reads_per_write()):
             self._reads = 0
-            if self._has_room(max(job.read for job in rows.active) + 1, rows.active):
-                self._limit.run(0, len(rows.active), self._write, self._fail)
+            if self._has_room(max(job.read + job.left for job in rows.active), rows.active):
+                self._limit.run(0, len(rows.active), self._passes.write, self._fail)
         elif rows.reading:
             self._reads += 1
             self._read()
@@ -226,48 +228,7 @@ class Generator:
                     break
                 count, longest = count + 1, wider
         if self._has_room(max(job.read for job in reading[:count]) + longest, reading[:count]):
-            self._limit.run(len(self._rows.active), count, self._read_rows, self._fail)
-
-    @torch.inference_mode()
-    def _read_rows(self, first: int, count: int) -> None:
-        slab, at = self._rows.slab, first - len(self._rows.active)
-        jobs = self._rows.reading[at : at + count]
-        pieces = [job.to_read[job.read :][: job.next_piece(self._prefill_tokens)] for job in jobs]
-        new = max(map(len, pieces))
-        positions, mask = slab.plan(first, [job.read for job in jobs], new)
-        device = self._model.device
-        ids = torch.tensor([piece + [0] * (new - len(piece)) for piece in pieces], device=device)
-        complete = [i for i, job in enumerate(jobs) if job.left == len(pieces[i]) and not job.out]
-        tokens: list[int] = []
-        with self._marked([job.id for job in jobs]):
-            hidden = self._model.hidden(ids, mask, positions, slab)
-            if complete:
-                picked = torch.tensor(complete, device=device)
-                lasts = torch.tensor([len(pieces[i]) - 1 for i in complete], device=device)
-                tokens = self._picker.pick(hidden[picked, lasts], [jobs[i] for i in complete])
-        for row, (job, piece) in enumerate(zip(jobs, pieces, strict=True), first):
-            if job.keep_at and job.read + len(piece) >= job.keep_at:
-                self.prefixes.keep(job.chain, slab.get(row, job.keep_at))
-                job.keep_at = 0
-        # Nothing failed: only now is anything changed that a second try would change again.
-        for job, piece in zip(jobs, pieces, strict=True):
-            job.read += len(piece)
-            job.note_pass(count)
-        for i, token in zip(complete, tokens, strict=True):
-            jobs[i].add(token, self._model.stop_ids)
-
-    @torch.inference_mode()
-    def _write(self, first: int, count: int) -> None:
-        slab, jobs = self._rows.slab, self._rows.active[first : first + count]
-        positions, mask = slab.plan(first, [job.read for job in jobs], 1)
-        ids = torch.tensor([[job.out[-1]] for job in jobs], device=self._model.device)
-        with self._marked([job.id for job in jobs]):
-            hidden = self._model.hidden(ids, mask, positions, slab)
-            tokens = self._picker.pick(hidden[:, 0], jobs)
-        for job, token in zip(jobs, tokens, strict=True):
-            job.read += 1
-            job.note_pass(count)
-            job.add(token, self._model.stop_ids)
+            self._limit.run(len(self._rows.active), count, self._passes.read, self._fail)
 
     def _fail(self, row: int, reason: str) -> None:
         self._rows.everyone[row].failure = reason

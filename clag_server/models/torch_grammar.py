@@ -13,9 +13,10 @@ import torch
 import xgrammar
 
 from clag_server.models.torch_faults import PASS_FAULTS, describe
+from clag_server.models.torch_forced import bits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from clag_server.models.torch_slm import CausalModel
 
@@ -33,12 +34,12 @@ class Endings:
 
     Args:
         model: The language model.
+        texts: The text of each token.
     """
 
-    def __init__(self, model: CausalModel) -> None:
+    def __init__(self, model: CausalModel, texts: Sequence[str]) -> None:
         self._model = model
         closing = ('"', '"]', '"}', '"]}', "]", "}", "]}", "}]", '"}]', "]]", "}}")
-        texts = [model.tokenizer.decode([token]) for token in range(model.vocabulary_size)]
         plain = [token for token, text in enumerate(texts) if text and text.isascii() and text.isprintable()]
         # A comma after an item would begin another one, so it comes after the brackets. Where nothing can be
         # closed yet, plain letters go first: a character of another script may take four tokens.
@@ -68,15 +69,18 @@ class Endings:
 
 
 class Constraint:
-    """Where one generation stands in its grammar."""
+    """Where one generation stands in its grammar.
 
-    def __init__(self, matcher: xgrammar.GrammarMatcher) -> None:
+    Args:
+        matcher: At the start of the grammar.
+        others: All tokens but those that end a text, as a bit mask of shape (1, words).
+    """
+
+    def __init__(self, matcher: xgrammar.GrammarMatcher, others: torch.Tensor) -> None:
         self._matcher = matcher
-
-    @property
-    def ended(self) -> bool:
-        """Whether the grammar is complete and its end token was taken."""
-        return bool(self._matcher.is_terminated())
+        self._others = others
+        self.ended = False
+        """Whether the text is complete: its end token was taken, or nothing else can follow."""
 
     def fill(self, bitmask: torch.Tensor, row: int) -> None:
         """Write the allowed tokens into one row of a bit mask."""
@@ -84,7 +88,27 @@ class Constraint:
 
     def accept(self, token: int) -> bool:
         """Move on by one token; False when the grammar does not allow it."""
-        return bool(self._matcher.accept_token(token))
+        accepted = bool(self._matcher.accept_token(token))
+        if accepted:
+            matcher = self._matcher
+            self.ended = matcher.is_terminated() or (matcher.is_completed() and not self.allows_any(self._others))
+        return accepted
+
+    def go_back(self, tokens: int) -> None:
+        """Take the last accepted tokens back."""
+        if tokens:
+            self._matcher.rollback(tokens)
+            self.ended = False
+
+    def forced(self) -> str:
+        """Return the text that must come next, whole characters of it; empty where there is a choice."""
+        return "" if self.ended else str(self._matcher.find_jump_forward_string())
+
+    def allows_any(self, tokens: torch.Tensor) -> bool:
+        """Return whether one of these tokens, a bit mask of shape (1, words), may come next."""
+        allowed = torch.zeros_like(tokens)
+        self._matcher.fill_next_token_bitmask(allowed, 0)
+        return bool((allowed & tokens).any())
 
 
 class GrammarBook:
@@ -97,6 +121,8 @@ class GrammarBook:
         # One thread: the worker's torch threads own the cores.
         self._compiler = xgrammar.GrammarCompiler(info, max_threads=1)
         self._compiled: OrderedDict[str, xgrammar.CompiledGrammar] = OrderedDict()
+        size = model.vocabulary_size
+        self._others = bits_of((token for token in range(size) if token not in model.stop_ids), size)
 
     def constraint(self, grammar: str) -> Constraint:
         """Return the start of a grammar.
@@ -118,7 +144,7 @@ class GrammarBook:
                 self._compiled.popitem(last=False)
         else:
             self._compiled.move_to_end(grammar)
-        return Constraint(xgrammar.GrammarMatcher(compiled))
+        return Constraint(xgrammar.GrammarMatcher(compiled), self._others)
 
 
 def mask_logits(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from clag_server.models.tokens import PlainTokenizer
+    from clag_server.models.torch_forced import ForcedText
     from clag_server.models.torch_grammar import Constraint
 
 __all__ = ["BULK_WAITS_S", "Failed", "Finished", "Job", "Piece", "WaitingJobs"]
@@ -37,6 +38,8 @@ class Finished:
     """Mean number of rows that shared its passes."""
     kept_tokens: int
     """Prompt tokens whose keys and values were kept from an earlier prompt."""
+    forced_tokens: int
+    """Those of `tokens_out` in which the grammar left no choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,9 @@ class Job:
     read: int = 0
     """Positions in the slab that are filled."""
     out: list[int] = field(default_factory=list)
+    chosen: bool = False
+    """Whether its prompt is read and what comes next is chosen, so that it writes on."""
+    forced_tokens: int = 0
     stopped: bool = False
     cancelled: bool = False
     failure: str | None = None
@@ -96,13 +102,13 @@ class Job:
 
     @property
     def to_read(self) -> list[int]:
-        """Tokens that must be in the slab before the next one is written; more than the prompt after a restart."""
-        return self.prompt + self.out[:-1] if self.out else self.prompt
+        """Tokens that must be in the slab before the next one is chosen."""
+        return self.prompt + self.out
 
     @property
     def left(self) -> int:
         """Number of tokens still to read."""
-        return len(self.prompt) + max(len(self.out) - 1, 0) - self.read
+        return len(self.prompt) + len(self.out) - self.read
 
     def next_piece(self, most: int) -> int:
         """Return how many tokens the next pass reads: up to `most`, or to where reading pauses."""
@@ -121,7 +127,7 @@ class Job:
     def begin_again(self, *, alone: bool) -> None:
         """Forget what is in its row: its prompt and its text so far are read again, and it goes on from there."""
         self.read = self.kept_tokens = self.keep_at = 0
-        self.kept = None
+        self.kept, self.chosen = None, False
         self.alone = self.alone or alone
 
     def note_pass(self, rows: int) -> None:
@@ -129,21 +135,40 @@ class Job:
         self.passes += 1
         self.rows_in_passes += rows
 
-    def add(self, token: int, stop_ids: frozenset[int]) -> None:
-        """Take the token that the model chose; a grammar that fails is this job's failure alone."""
+    def add(self, token: int, stop_ids: frozenset[int], forced: ForcedText) -> None:
+        """Take the token that the model chose, and the text that it forces.
+
+        A grammar that fails is this job's failure alone.
+        """
         if self.failure is not None:
             return
         try:
             allowed = self.constraint is None or self.constraint.accept(token)
+            if token in stop_ids or not allowed:
+                self.stopped = True
+                return
+            self.out.append(token)
+            self.chosen = True
+            if self.constraint is not None:
+                fixed = forced.take(self.constraint, self.out, self.max_tokens - len(self.out))
+                self.out += fixed
+                self.forced_tokens += len(fixed)
         except PASS_FAULTS as error:
             self.failure = describe(error)
             return
-        if token in stop_ids or not allowed:
-            self.stopped = True
-            return
-        self.out.append(token)
         complete = self.constraint is not None and self.constraint.ended
         self.stopped = complete or len(self.out) >= self.max_tokens
+
+    def begin(self, forced: ForcedText) -> None:
+        """Take the text that any answer begins with, to be read with the prompt."""
+        if self.constraint is None:
+            return
+        fixed = forced.take(self.constraint, (), self.max_tokens - 1)
+        if self.constraint.ended:  # somebody must come to its end in a pass
+            self.constraint.go_back(1)
+            fixed.pop()
+        self.out += fixed
+        self.forced_tokens += len(fixed)
 
     def piece(self, tokenizer: PlainTokenizer) -> str:
         """Return the text since the last call, whole characters only."""
@@ -166,6 +191,7 @@ class Job:
             now_s - self.started_s,
             self.rows_in_passes / max(self.passes, 1),
             self.kept_tokens,
+            self.forced_tokens,
         )
 
 

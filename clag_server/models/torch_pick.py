@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clag_server.models.torch_forced import ForcedText
 from clag_server.models.torch_grammar import Endings, GrammarBook, mask_logits
 
 if TYPE_CHECKING:
@@ -23,12 +24,17 @@ class TokenPicker:
 
     Args:
         model: The language model.
+
+    Attributes:
+        forced: Finds text that needs no picking.
     """
 
     def __init__(self, model: CausalModel) -> None:
         self._model = model
         self._grammars = GrammarBook(model)
-        self._endings = Endings(model)
+        texts = [model.tokenizer.decode([token]) for token in range(model.vocabulary_size)]
+        self._endings = Endings(model, texts)
+        self.forced = ForcedText(model, texts)
 
     def constraint(self, grammar: str) -> Constraint:
         """Return the start of a grammar.

@@ -76,7 +76,7 @@ class Rows:
                 self._close_gap(len(self.active) + at, self.reading[at:])
             else:
                 at += 1
-        while self.reading and not self.reading[0].left:
+        while self.reading and self.reading[0].chosen:
             self.active.append(self.reading.pop(0))
 
     def _close_gap(self, row: int, behind: list[Job]) -> None:

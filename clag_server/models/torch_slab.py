@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from clag_server.models.torch_attend import Before, Split
+
 if TYPE_CHECKING:
     from clag_server.models.torch_cache import KvShape
 
@@ -37,6 +39,8 @@ class Slab:
         self._start: int | None = None
         self._positions = torch.zeros(0, 0, dtype=torch.long)
         self._rows = torch.zeros(0, 1, dtype=torch.long)
+        self.split: Split | None = None
+        """How the planned pass is split; None for one of equal rows."""
 
     @property
     def rows(self) -> int:
@@ -60,6 +64,7 @@ class Slab:
             Positions of the new tokens, shape (rows, new), and who sees whom, shape (rows, 1, new, longest).
         """
         device = self._store.device
+        self.split = None
         self._longest = max(starts) + new
         self.reserve(self._longest)
         self._row, self._count = row, len(starts)
@@ -70,10 +75,49 @@ class Slab:
         columns = torch.arange(self._longest, device=device)
         return self._positions, (columns <= self._positions[..., None])[:, None]
 
+    def plan_split(self, row: int, starts: list[int], new: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Prepare a pass over rows that read different numbers of tokens.
+
+        Its tokens are one line: the last token of each row, then for one row after the other those before it.
+
+        Args:
+            row: The first row.
+            starts: Filled positions of each row.
+            new: Tokens that each row reads, at least 1.
+
+        Returns:
+            Positions of the tokens, shape (1, tokens), and what the last tokens see, shape (rows, 1, 1, longest).
+        """
+        device = self._store.device
+        ends = [start + count for start, count in zip(starts, new, strict=True)]
+        self._longest = max(ends)
+        self.reserve(self._longest)
+        self._row, self._count, self._start = row, len(starts), None
+        columns = torch.arange(self._longest, device=device)
+        positions, rows, before = [end - 1 for end in ends], list(range(row, row + len(starts))), []
+        for i, (start, count) in enumerate(zip(starts, new, strict=True)):
+            if count > 1:
+                own = torch.arange(start, start + count - 1, device=device)
+                seen = columns[: start + count - 1] <= own[:, None]
+                before.append(Before(i, len(positions), count - 1, seen[None, None]))
+                positions += range(start, start + count - 1)
+                rows += [row + i] * (count - 1)
+        self.split = Split(len(starts), tuple(before))
+        self._positions = torch.tensor(positions, device=device)[None]
+        self._rows = torch.tensor(rows, device=device)[None]
+        lasts = self._positions[0, : len(starts), None]
+        return self._positions, (columns <= lasts)[:, None, None]
+
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the pass's keys and values, shape (rows, heads, new, width); return what attention reads."""
+        """Write the pass's keys and values; return what attention reads, shape (rows, heads, longest, width).
+
+        Args:
+            keys: Shape (rows, heads, new, width); of a split pass (1, heads, tokens, width).
+            values: Likewise.
+            layer_idx: Which layer's.
+        """
         stored = self._store[layer_idx]
         here = slice(self._row, self._row + self._count)
         if self._start is not None:

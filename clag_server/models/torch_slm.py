@@ -8,15 +8,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from clag_server.models.tokens import PlainTokenizer
+from clag_server.models.torch_attend import ROWS_ATTENTION, attending
 from clag_server.models.torch_cache import KvShape
 from clag_server.models.torch_layers import call_before_layers
+from clag_server.models.torch_slab import Slab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from clag_server.models.torch_cache import RowCache
-    from clag_server.models.torch_slab import Slab
 
 __all__ = ["CausalModel"]
 
@@ -46,6 +47,7 @@ class CausalModel:
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True, attn_implementation="sdpa"
         )
+        model.set_attn_implementation(ROWS_ATTENTION)
         self._model = model.eval().to(device)
         config = self._model.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -74,14 +76,15 @@ class CausalModel:
         """Return the last layer's output, shape (rows, tokens, width).
 
         Args:
-            ids: Token ids, shape (rows, tokens).
+            ids: Token ids, shape (rows, tokens); of a pass that a slab has split (1, tokens), likewise below.
             mask: True where a token sees a position, shape (rows or 1, 1, tokens, positions).
             positions: Position of each token, shape (rows or 1, tokens).
             cache: Where keys and values go.
         """
-        output = self._model.base_model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True
-        )
+        with attending(cache.split if isinstance(cache, Slab) else None):
+            output = self._model.base_model(
+                input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True
+            )
         return output[0]  # type: ignore[no-any-return]
 
     @torch.inference_mode()

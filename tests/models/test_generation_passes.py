@@ -251,7 +251,7 @@ def test_a_request_that_the_model_cannot_bear_fails_alone(
         ValueError("index out of range") if (ids.shape[1] > 1) == reading and poison in ids else None
     )
     submit_all(engine, PROMPTS)
-    constraint = None if reading else 'root ::= "ab~cd"'
+    constraint = None if reading else 'root ::= [ab] "~" [cd]'
     engine.submit(50, "bad ~ note" if reading else "fine", constraint, 20, 1)
     events = run(engine)
     assert [(one.id, one.reason) for one in events if isinstance(one, Failed)] == [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 END = "<|end|>"
 
 
-def make_folder(folder: Path, seed: int = 7) -> Path:
-    """Write weights and tokenizer."""
+def make_folder(folder: Path, seed: int = 7, merges: Sequence[tuple[str, str]] = ()) -> Path:
+    """Write weights and tokenizer, which writes the pairs of `merges` as one token."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={one: i for i, one in enumerate(letters)}, merges=[]))
+    letters += [first + second for first, second in merges]
+    tokenizer = Tokenizer(models.BPE(vocab={one: i for i, one in enumerate(letters)}, merges=list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END).save_pretrained(folder)
