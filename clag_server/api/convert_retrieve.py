@@ -160,7 +160,12 @@ def _hit(namespace: str, hit: MemoryHit, *, explain: bool) -> pb.MemoryHit:
             ("episode", parts.episode),
         ):
             message.score_parts.add(name=name, value=value)
-        for name, value in (("recency", parts.recency), ("access", parts.access), ("choice", parts.choice)):
+        for name, value in (
+            ("recency", parts.recency),
+            ("access", parts.access),
+            ("choice", parts.choice),
+            ("speaker", parts.speaker),
+        ):
             if value:
                 message.score_parts.add(name=name, value=value)
     return message

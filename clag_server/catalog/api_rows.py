@@ -102,12 +102,13 @@ class MatchingKeys:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeMembers:
-    """Members of some episodes, by episode then position: four aligned arrays, vectors (n, dim)."""
+    """Members of some episodes, by episode then position: aligned arrays, vectors (n, dim), speakers strings."""
 
     keys: NDArray[np.int64]
     episodes: NDArray[np.int64]
     positions: NDArray[np.int64]
     vectors: Matrix
+    speakers: NDArray[np.object_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _CHUNK: Final = 10_000
 
 _PLACED: Final = memories.c.placement_id.is_not(None)
 
-_MEMBERS: Final = "SELECT key, episode, session_position, embedding FROM memories WHERE ns = ?"
+_MEMBERS: Final = "SELECT key, episode, session_position, speaker, embedding FROM memories WHERE ns = ?"
 """Plain SQL on the driver: a question reads a thousand of these rows, and Core took as long again as SQLite."""
 
 _EPISODES: Final = (
@@ -262,12 +262,13 @@ def _marks(values: Sequence[int]) -> str:
 
 
 def _members(connection: sa.Connection, ns: int, rows: Sequence[Sequence[Any]]) -> EpisodeMembers:
-    dim = len(rows[0][3]) // 4 if rows else dimension(connection, ns)
+    dim = len(rows[0][4]) // 4 if rows else dimension(connection, ns)
     return EpisodeMembers(
         keys=_integers(row[0] for row in rows),
         episodes=_integers(row[1] for row in rows),
         positions=_integers(row[2] for row in rows),
-        vectors=np.frombuffer(b"".join(row[3] for row in rows), dtype=np.float32).reshape(len(rows), dim),
+        vectors=np.frombuffer(b"".join(row[4] for row in rows), dtype=np.float32).reshape(len(rows), dim),
+        speakers=np.array([row[3] for row in rows], dtype=np.object_),
     )
 
 

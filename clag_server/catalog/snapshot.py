@@ -83,7 +83,8 @@ def _definitions(connection: sqlite3.Connection, ns: int, kind: str) -> Iterator
         "SELECT name, sql FROM main.sqlite_master WHERE type = ? AND sql IS NOT NULL", (kind,)
     )
     for name, sql in rows.fetchall():
-        if name.startswith("sqlite_") or (name.startswith("fts_") and name != f"fts_{ns}"):
+        lexical = name.startswith(("fts_", "terms_"))
+        if name.startswith("sqlite_") or (lexical and name not in (f"fts_{ns}", f"terms_{ns}")):
             continue
         yield _CREATE.sub(r"CREATE \1 copy.", sql)
 

@@ -177,6 +177,9 @@ class RetrieveConfig:
             thousands (all of LoCoMo in one namespace: 69.3 with 3, 69.4 with 10 or all).
         neighbour_weight: Weight of the previous and the next memory's score in the same episode.
         episode_weight: Weight of the best score in the same episode.
+        speaker_weight: What a memory gains whose speaker the question names, where it does not name them all; 0:
+            nothing (LoCoMo, where all but the trick questions ask about one of two speakers: 0.1 finds +0.3 at
+            recall@10, +1.1 at nDCG@10).
         lexical_limit: Lexical matches that are looked at,
         lexical_limit_large: and in a namespace of more than `large_memories`: the episode of each has to be looked
             up, at 5 us each among a million memories.
@@ -214,7 +217,8 @@ class RetrieveConfig:
     net_partitions: int = 10
     net_partitions_large: int = 4
     neighbour_weight: float = 0.2
-    episode_weight: float = 0.4
+    episode_weight: float = 0.8
+    speaker_weight: float = 0.1
     lexical_limit: int = 2000
     lexical_limit_large: int = 300
     large_memories: int = 50_000

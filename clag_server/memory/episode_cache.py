@@ -88,12 +88,13 @@ def concatenate(parts: Sequence[EpisodeMembers]) -> EpisodeMembers:
     """Join members in order; no parts give empty arrays of shape (0,) and (0, 0)."""
     if not parts:
         none = np.zeros(0, dtype=np.int64)
-        return EpisodeMembers(none, none, none, np.zeros((0, 0), dtype=np.float32))
+        return EpisodeMembers(none, none, none, np.zeros((0, 0), dtype=np.float32), none.astype(np.object_))
     return EpisodeMembers(
         np.concatenate([p.keys for p in parts]),
         np.concatenate([p.episodes for p in parts]),
         np.concatenate([p.positions for p in parts]),
         np.concatenate([p.vectors for p in parts]),
+        np.concatenate([p.speakers for p in parts]),
     )
 
 
@@ -102,11 +103,15 @@ def _by_episode(members: EpisodeMembers) -> dict[int, EpisodeMembers]:
     for number in np.unique(members.episodes):
         rows = members.episodes == number
         result[int(number)] = EpisodeMembers(
-            members.keys[rows], members.episodes[rows], members.positions[rows], members.vectors[rows]
+            members.keys[rows],
+            members.episodes[rows],
+            members.positions[rows],
+            members.vectors[rows],
+            members.speakers[rows],
         )
     return result
 
 
 def _bytes(members: EpisodeMembers) -> int:
-    arrays = (members.keys, members.episodes, members.positions, members.vectors)
+    arrays = (members.keys, members.episodes, members.positions, members.vectors, members.speakers)
     return sum(array.nbytes for array in arrays)

@@ -110,6 +110,7 @@ def _parts(ranked: Ranked, hit: Scored, inside: Collection[int], config: Retriev
         recency=hit.recency,
         access=hit.access,
         choice=float(ranked.bonus[row]),
+        speaker=float(ranked.spoken[row]),
     )
 
 

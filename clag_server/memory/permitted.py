@@ -54,7 +54,11 @@ class Permitted:
         if self.hidden:
             keep &= np.array([self._searched(int(e)) for e in members.episodes], dtype=np.bool_)
         return EpisodeMembers(
-            members.keys[keep], members.episodes[keep], members.positions[keep], members.vectors[keep]
+            members.keys[keep],
+            members.episodes[keep],
+            members.positions[keep],
+            members.vectors[keep],
+            members.speakers[keep],
         )
 
     def archived_episodes(self) -> NDArray[np.int64]:

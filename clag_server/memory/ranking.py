@@ -1,7 +1,7 @@
 """Stage two: rank the memories of the picked episodes and of the safety net (design, section 6.3).
 
-h = half dense, half BM25, min-max scaled over the candidates; a memory gains from its neighbours in its episode
-and from the best memory of the episode. Ties are broken by arrival.
+h = half dense, half BM25, min-max scaled over the candidates; a memory gains from its neighbours in its episode,
+from the best memory of the episode, and where the question names its speaker. Ties are broken by arrival.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Ranked:
     neighbours: NDArray[np.float64]
     episode_best: NDArray[np.float64]
     bonus: NDArray[np.float64]
+    spoken: NDArray[np.float64]
 
 
 def rank(
@@ -39,6 +40,7 @@ def rank(
     *,
     use_episodes: bool = True,
     bonus: NDArray[np.float64] | None = None,
+    spoken: NDArray[np.float64] | None = None,
 ) -> Ranked:
     """Rank candidates.
 
@@ -48,12 +50,13 @@ def rank(
         lexical: BM25 of each candidate (n,), zero where no word matches.
         config: Weights.
         use_episodes: False leaves out the episode terms: plain hybrid search, for comparison.
-        bonus: What is added to each candidate's score (n,) for what else is known; None for nothing.
+        bonus: What the SLM's choice adds to each candidate's score (n,); None for nothing.
+        spoken: What its speaker adds (n,); None for nothing.
     """
     n = len(members.keys)
     if n == 0:
         empty = np.zeros(0, dtype=np.float64)
-        return Ranked(members.keys, members.episodes, empty, empty, empty, empty, empty, empty)
+        return Ranked(members.keys, members.episodes, empty, empty, empty, empty, empty, empty, empty)
     cosines = (members.vectors @ query).astype(np.float64)
     weight = config.dense_weight if lexical.any() else 1.0
     h = weight * min_max(cosines) + (1 - weight) * min_max(lexical)
@@ -61,7 +64,8 @@ def rank(
     if use_episodes:
         neighbours, best = _episode_terms(members, h)
     bonus = np.zeros(n) if bonus is None else bonus
-    scores = h + config.neighbour_weight * neighbours + config.episode_weight * best + bonus
+    spoken = np.zeros(n) if spoken is None else spoken
+    scores = h + config.neighbour_weight * neighbours + config.episode_weight * best + bonus + spoken
     order = np.lexsort((members.keys, -scores))
     return Ranked(
         members.keys[order],
@@ -72,6 +76,7 @@ def rank(
         neighbours[order],
         best[order],
         bonus[order],
+        spoken[order],
     )
 
 

@@ -30,6 +30,7 @@ from clag_server.memory.ranking import rank
 from clag_server.memory.safety_net import SafetyNet
 from clag_server.memory.selecting import EpisodeScores, explain_clusters, favour, pick_episodes
 from clag_server.memory.selecting_scope import in_question, score_candidates, search_space
+from clag_server.memory.speaking import speaker_bonus
 from clag_server.memory.time_left import OutOfTime, Step, TimeLeft
 from clag_server.models.api import (
     Embedder,
@@ -176,6 +177,7 @@ class Retrieval:
                 config,
                 use_episodes=two_stage,
                 bonus=rank_bonus(members, choice, cluster_map, config),
+                spoken=speaker_bonus(members, query.text, config) if two_stage else None,
             )
             found = await hydrate(ranked, state, query, config, inside={int(k) for k in inside.keys})
         self.returned = tuple(hit.memory.key for hit in found)

@@ -143,6 +143,7 @@ class ScoreParts:
     recency: float = 0.0
     access: float = 0.0
     choice: float = 0.0
+    speaker: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

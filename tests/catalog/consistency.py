@@ -103,8 +103,8 @@ def _check_no_orphans(connection: sqlite3.Connection, known: set[int]) -> None:
             rows = connection.execute(f"SELECT DISTINCT ns FROM {table.name}")  # noqa: S608 (our tables)
             present = {row[0] for row in rows}
             assert present <= known, f"{table.name} of namespaces that are gone"
-    names = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE fts_%'")
-    assert {row[0] for row in names} == {f"fts_{ns}" for ns in known}
+    names = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE %'")
+    assert {row[0] for row in names} == {f"{kind}_{ns}" for ns in known for kind in ("fts", "terms")}
     orphans = "SELECT COUNT(*) FROM failures WHERE key NOT IN (SELECT key FROM memories)"
     assert connection.execute(orphans).fetchone()[0] == 0
 

@@ -24,7 +24,8 @@ def dump(path: Path) -> Iterator[str]:
         for kind, name, sql in wanted:
             if kind == "table":
                 yield f"{sql};"
-                yield from _rows(connection, name)
+                if not name.startswith("terms_"):  # a view of another table
+                    yield from _rows(connection, name)
         for kind, _, sql in wanted:
             if kind == "index":
                 yield f"{sql};"

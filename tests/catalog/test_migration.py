@@ -76,7 +76,7 @@ def differences(path: Path) -> list[Any]:
     """Return how a catalog's tables differ from those that the program uses; full-text tables are its own."""
 
     def core(name: str | None, kind: str, _: object) -> bool:
-        return not (kind == "table" and name is not None and name.startswith("fts_"))
+        return not (kind == "table" and name is not None and name.startswith(("fts_", "terms_")))
 
     with closing(connect_writer(make_engine(path))) as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "include_name": core})

@@ -313,7 +313,8 @@ def test_a_choice_that_the_episodes_make_too_gives_half_the_bonus() -> None:
 def test_without_a_choice_nothing_is_favoured() -> None:
     scored = scored_episodes([1.0, 0.8], [1, 2])
     assert favour(scored, ClusterChoice(fallback=FallbackCause.TIMEOUT), RetrieveConfig()) is scored
-    members = EpisodeMembers(*(np.array([1, 2], dtype=np.int64),) * 3, np.zeros((2, 4), dtype=np.float32))
+    nobody = np.full(2, "", dtype=np.object_)
+    members = EpisodeMembers(*(np.array([1, 2], dtype=np.int64),) * 3, np.zeros((2, 4), dtype=np.float32), nobody)
     assert rank_bonus(members, ClusterChoice(), ClusterMap(4, (), ()), RetrieveConfig()) is None
 
 
@@ -327,6 +328,7 @@ def test_memories_of_the_chosen_cluster_gain_wherever_they_were_found() -> None:
         np.array([3, 2, 1], dtype=np.int64),
         np.zeros(3, dtype=np.int64),
         np.zeros((3, 4), dtype=np.float32),
+        np.full(3, "", dtype=np.object_),
     )
     bonus = rank_bonus(members, choice_of(7), ClusterMap(4, episodes, ()), RetrieveConfig(choice_rank_bonus=0.5))
     assert bonus is not None

@@ -27,7 +27,9 @@ class Episodes:
         await asyncio.sleep(0)
         numbers = np.repeat(np.array(episodes, dtype=np.int64), 10)
         rows = np.full((len(numbers), 4), self.value, dtype=np.float32)
-        return EpisodeMembers(np.arange(len(numbers)), numbers, np.arange(len(numbers)), rows)
+        return EpisodeMembers(
+            np.arange(len(numbers)), numbers, np.arange(len(numbers)), rows, numbers.astype(np.object_)
+        )
 
 
 class Map:
@@ -78,7 +80,7 @@ async def test_what_was_read_before_a_change_does_not_enter_after_it() -> None:
 
 
 async def test_the_bound_is_in_bytes_and_what_was_used_last_stays() -> None:
-    one = 10 * (3 * 8 + 4 * 4)
+    one = 10 * (4 * 8 + 4 * 4)
     catalog, cache, episodes = made(3 * one)
     for number in (0, 1, 2, 0, 3):
         await cache.members(1, episodes, [number])

@@ -25,6 +25,7 @@ def members(episodes: list[int], vectors: NDArray[np.floating]) -> EpisodeMember
         np.array(episodes, dtype=np.int64),
         np.array(positions, dtype=np.int64),
         vectors.astype(np.float32),
+        np.full(len(episodes), "", dtype=np.object_),
     )
 
 
@@ -39,7 +40,7 @@ def slow_scores(m: EpisodeMembers, query: NDArray[np.float32], lexical: NDArray[
     for key, e, p, x in zip(m.keys, m.episodes, m.positions, h, strict=True):
         best = max(v for (episode, _), v in at.items() if episode == e)
         around = at.get((int(e), int(p) - 1), low) + at.get((int(e), int(p) + 1), low)
-        scores[int(key)] = float(x) + 0.2 * around + 0.4 * best
+        scores[int(key)] = float(x) + 0.2 * around + 0.8 * best
     return scores
 
 

@@ -1111,7 +1111,7 @@ class ScorePart(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name of the term: "dense", "lexical", "neighbours", "episode", "recency", "task" or
+    """The name of the term: "dense", "lexical", "neighbours", "episode", "speaker", "recency" or
     another; new ones may come.
     """
     value: _builtins.float
