@@ -15,7 +15,15 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.contract_paths import PYTHON_TREE, REFERENCE, RELEASED_IMAGE, ROOT, RULES_SET, buf
+from tools.contract_paths import (
+    CLIENT_PROTOS,
+    PYTHON_TREE,
+    REFERENCE,
+    RELEASED_IMAGE,
+    ROOT,
+    RULES_SET,
+    buf,
+)
 from tools.fetch_validate import fetch
 from tools.generate import generate
 
@@ -47,9 +55,11 @@ def stale_files() -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         fresh = Path(name)
         tree, rules, docs = fresh / "clag", fresh / RULES_SET.name, fresh / REFERENCE.name
-        generate(tree=tree, rules=rules, docs=docs)
+        protos = fresh / "proto"
+        generate(tree=tree, rules=rules, docs=docs, protos=protos)
         pairs = [(RULES_SET, rules), (REFERENCE, docs)]
-        pairs += [(PYTHON_TREE / path, tree / path) for path in sorted(_files(PYTHON_TREE) | _files(tree))]
+        for old, new in ((PYTHON_TREE, tree), (CLIENT_PROTOS / "clag", protos / "clag")):
+            pairs += [(old / path, new / path) for path in sorted(_files(old) | _files(new))]
         return [str(old.relative_to(ROOT)) for old, new in pairs if not _same(old, new)]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "tools" / "codegen.toml"
 PROTO_DIR = ROOT / "proto"
+CLIENT_PROTOS = ROOT / "clients" / "proto"
 PYTHON_TREE = ROOT / "clients" / "python" / "src" / "clag"
 RULES_SET = ROOT / "clag_server" / "contract" / "clag.v1.binpb"
 REFERENCE = ROOT / "docs" / "contract.md"

@@ -5,6 +5,7 @@
 - `clag_server/contract/clag.v1.binpb`: descriptors of our files with the options, from which the
   server makes the classes that it validates.
 - `docs/contract.md`: the reference, from the comments.
+- `clients/proto`: the `.proto` files without the validation options, for clients of other languages.
 
 Usage: python tools/generate.py
 """
@@ -23,8 +24,19 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.contract_docs import reference
-from tools.contract_paths import PYTHON_TREE, REFERENCE, ROOT, RULES_SET, buf, pins, tool
+from tools.contract_paths import (
+    CLIENT_PROTOS,
+    PROTO_DIR,
+    PYTHON_TREE,
+    REFERENCE,
+    ROOT,
+    RULES_SET,
+    buf,
+    pins,
+    tool,
+)
 from tools.fetch_validate import fetch
+from tools.strip_rules import strip_rules
 
 PACKAGE = "clag/v1/"
 _PACKAGES = {
@@ -33,18 +45,26 @@ _PACKAGES = {
 }
 
 
-def generate(*, tree: Path = PYTHON_TREE, rules: Path = RULES_SET, docs: Path = REFERENCE) -> None:
+def generate(
+    *,
+    tree: Path = PYTHON_TREE,
+    rules: Path = RULES_SET,
+    docs: Path = REFERENCE,
+    protos: Path = CLIENT_PROTOS,
+) -> None:
     """Write all generated files.
 
     Args:
         tree: the Python package folder; what was in it is replaced.
         rules: the descriptor set with the validation options.
         docs: the reference page.
+        protos: the folder of the `.proto` files without rules; those in it are replaced.
 
     Raises:
         SystemExit: if a generator fails.
     """
     fetch()
+    copy_protos(protos)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         described = build(work)
@@ -53,6 +73,27 @@ def generate(*, tree: Path = PYTHON_TREE, rules: Path = RULES_SET, docs: Path = 
         docs.parent.mkdir(parents=True, exist_ok=True)
         docs.write_text(reference(_own(described)), encoding="utf-8")
         _python(described, work, tree)
+
+
+def copy_protos(folder: Path) -> None:
+    """Write the contract's files without the validation options, comments kept.
+
+    Args:
+        folder: where `clag/v1/*.proto` go; others of that name are removed.
+
+    Raises:
+        SystemExit: if buf cannot read what was written.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        fresh = Path(name) / PACKAGE
+        fresh.mkdir(parents=True)
+        for source in sorted((PROTO_DIR / PACKAGE).glob("*.proto")):
+            (fresh / source.name).write_text(strip_rules(source.read_text(encoding="utf-8")), encoding="utf-8")
+        buf("format", "--write", name)
+        target = folder / PACKAGE
+        if target.exists():
+            shutil.rmtree(target)
+        shutil.copytree(fresh, target)
 
 
 def build(work: Path) -> FileDescriptorSet:
