@@ -18,7 +18,7 @@ demo: setup models ## Stream the example in, ask its questions, show the trace
 	$(BIN)/python examples/demo.py
 
 test: setup models ## Run the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 setup: $(STAMP) ## Make the virtual environment
 
