@@ -37,8 +37,8 @@ T = TypeVar("T")
 class AsyncClient(AsyncClusterCalls, AsyncAnswerCalls):
     """A connection to a CLAG server; use as an async context manager.
 
-    Every method raises `ClagError` when the call fails. For calls that have no method here, the generated stubs
-    are at hand as `memory`, `clusters` and `admin`; pass them `metadata=client.metadata`.
+    Every method raises `ClagError` when the call fails. For calls that have no method here there are `call` and
+    `call_stream`, which take a method of the generated stubs `memory`, `clusters` and `admin`.
 
     Args:
         target: "unix:PATH", a path that begins with "/", or "host:port".
@@ -90,6 +90,7 @@ class AsyncClient(AsyncClusterCalls, AsyncAnswerCalls):
         stream_id: str = "",
         ack_level: memory_pb.AckLevel.ValueType = memory_pb.ACK_LEVEL_DURABLE,
         stages: memory_pb.IngestStages.ValueType = memory_pb.INGEST_STAGES_ALL,
+        timeout_s: float | None = None,
     ) -> Ingestion:
         """Stream memories in; see `Ingestion`.
 
@@ -101,11 +102,19 @@ class AsyncClient(AsyncClusterCalls, AsyncAnswerCalls):
                 and only the rest is sent. Empty makes a new one, which survives reconnects and not this process.
             ack_level: when an item counts as done.
             stages: how much work the server does for the items.
+            timeout_s: deadline of the whole stream, reconnects included, in seconds; None for none.
         """
         opening = memory_pb.IngestOpen(
             namespace=namespace, stream_id=stream_id or uuid.uuid4().hex, ack_level=ack_level, stages=stages
         )
-        return Ingestion(self.memory, items, opening, metadata=self.metadata, outage=Outage(self._retry))
+        return Ingestion(
+            self.memory,
+            items,
+            opening,
+            metadata=self.metadata,
+            outage=Outage(self._retry),
+            timeout_s=timeout_s,
+        )
 
     @asynccontextmanager
     async def retrieve(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clag.v1.memory_service_pb2_grpc import MemoryServiceAsyncStub  # exists for type checkers only
 
     from clag_client.aio import AsyncClient
-    from clag_client.loop import Loop
+    from clag_client.loop import Iteration, Loop
 
 __all__ = ["AsyncAnswerCalls", "SyncAnswerCalls", "SyncPendingQuery", "SyncRetrievalStream"]
 
@@ -130,7 +130,7 @@ class SyncAnswerCalls:
         answer_without_evidence: bool = False,
         timeout_s: float | None = None,
         **options: Unpack[RetrieveOptions],
-    ) -> Iterator[Iterator[pb.AnswerResponse]]:
+    ) -> Iterator[Iteration[pb.AnswerResponse]]:
         """Let the server's language model answer from what it finds. Leaving the context ends the generation."""
         manager = self._client.answer(
             namespace,

@@ -76,12 +76,14 @@ class Ingestion:
         *,
         metadata: tuple[tuple[str, str], ...],
         outage: Outage,
+        timeout_s: float | None = None,
     ) -> None:
         self._stub = stub
         self._source = Source(source)
         self._opening = opening
         self._metadata = metadata
         self._outage = outage
+        self._timeout_s = timeout_s
         self._level = opening.ack_level or pb.ACK_LEVEL_DURABLE
         self._outcomes: asyncio.Queue[Outcome | _End] = asyncio.Queue(_QUEUED_OUTCOMES)
         self._tasks: list[asyncio.Task[None]] = []
@@ -151,7 +153,11 @@ class Ingestion:
 
     async def _run(self) -> None:
         try:
-            await self._connect_until_finished()
+            async with asyncio.timeout(self._timeout_s):
+                await self._connect_until_finished()
+        except TimeoutError:
+            late = f"the ingestion was not finished within {self._timeout_s} s"
+            await self._outcomes.put(_End(ClagError(grpc.StatusCode.DEADLINE_EXCEEDED, late)))
         except Exception as error:  # noqa: BLE001  # handed on: the consumer would wait for ever without it
             await self._outcomes.put(_End(error))
         else:

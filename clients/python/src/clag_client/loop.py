@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
-__all__ = ["Loop"]
+import grpc
 
+from clag_client.errors import ClagError
+
+__all__ = ["Iteration", "Loop", "in_thread"]
+
+R = TypeVar("R")
 T = TypeVar("T")
 
 _END: Final = object()
@@ -23,28 +29,31 @@ class Loop:
         self._thread = threading.Thread(target=self._loop.run_forever, name="clag-client", daemon=True)
         self._thread.start()
 
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run a coroutine there; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for it; an interrupt of the waiting thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise _cancelled() from None
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        """End the thread."""
+        """Cancel what still runs, for whoever waits for it in another thread, and end the thread."""
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def iterate(self, source: AsyncIterator[T]) -> Iterator[T]:
+    def iterate(self, source: AsyncIterator[T]) -> Iteration[T]:
         """Iterate over an async iterator from here."""
-        while True:
-            item = self.run(_next(source))
-            if item is _END:
-                return
-            yield item  # type: ignore[misc]  # not the end mark
+        return Iteration(self, source)
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
@@ -54,6 +63,79 @@ class Loop:
             yield value
         finally:
             self.run(_leave(manager))
+
+
+class Iteration(Generic[T]):
+    """An iterator whose items come from the loop.
+
+    Args:
+        loop: where the source belongs.
+        source: gives the items.
+    """
+
+    def __init__(self, loop: Loop, source: AsyncIterator[T]) -> None:
+        self._loop = loop
+        self._source = source
+        self._lock = threading.Lock()
+        self._running: concurrent.futures.Future[Any] | None = None
+        self._cancelled = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        """Return the next item.
+
+        Raises:
+            ClagError: if the call failed, or another thread cancelled it.
+        """
+        item = self.run(_next(self._source))
+        if item is _END:
+            raise StopIteration
+        return item  # type: ignore[return-value]  # not the end mark
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run something else that `cancel` ends too, and wait for it."""
+        with self._lock:
+            if self._cancelled:
+                work.close()
+                raise _cancelled()
+            future = self._loop.start(work)
+            self._running = future
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise _cancelled() from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """End it from another thread: whoever waits for the next item gets a `ClagError` with the code CANCELLED."""
+        with self._lock:
+            self._cancelled = True
+            if self._running is not None:
+                self._running.cancel()
+
+
+async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
+    """Yield the items of an iterator that is read in another thread, so that it may wait."""
+    while True:
+        item = await asyncio.to_thread(next, items, _END)
+        if item is _END:
+            return
+        yield item  # type: ignore[misc]  # not the end mark
+
+
+def _cancelled() -> ClagError:
+    return ClagError(grpc.StatusCode.CANCELLED, "the call was cancelled by this program")
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _next(source: AsyncIterator[T]) -> T | object:

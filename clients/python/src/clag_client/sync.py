@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from clag.v1 import admin_service_pb2 as admin_pb
 from clag.v1 import memory_service_pb2 as memory_pb
@@ -17,40 +16,50 @@ from clag_client.answers import SyncAnswerCalls
 from clag_client.clusters import SyncClusterCalls
 from clag_client.connect import Tls
 from clag_client.ingestion import Ingestion
-from clag_client.loop import Loop
+from clag_client.loop import Iteration, Loop, in_thread
 from clag_client.outcomes import Outcome
 from clag_client.retry import RetryPolicy
+from clag_client.sync_calls import SyncCalls
 from clag_client.values import ItemLike, RetrieveOptions
 
 __all__ = ["Client", "SyncIngestion"]
-
-T = TypeVar("T")
-
-_END: Final = object()
 
 
 class SyncIngestion:
     """A running ingestion; iterate over outcomes or `wait`. See `Ingestion`."""
 
     def __init__(self, loop: Loop, ingestion: Ingestion) -> None:
-        self._loop = loop
         self._ingestion = ingestion
+        self._outcomes = loop.iterate(ingestion)
 
     def __iter__(self) -> Iterator[Outcome]:
-        return self._loop.iterate(self._ingestion)
+        return self._outcomes
 
     def wait(self) -> memory_pb.IngestFinished:
         """Pass over the remaining outcomes and return the server's counts."""
-        return self._loop.run(self._ingestion.wait())
+        return self._outcomes.run(self._ingestion.wait())
+
+    def cancel(self) -> None:
+        """End the iteration or the waiting of another thread by a `ClagError` with the code CANCELLED."""
+        self._outcomes.cancel()
 
     @property
     def resumed_at(self) -> int:
         """Sequence number of the first item that was sent."""
         return self._ingestion.resumed_at
 
+    @property
+    def reconnects(self) -> int:
+        """Connections opened after the first."""
+        return self._ingestion.reconnects
 
-class Client(SyncClusterCalls, SyncAnswerCalls):
-    """A connection to a CLAG server for programs without an event loop. Methods as those of `AsyncClient`."""
+
+class Client(SyncCalls, SyncClusterCalls, SyncAnswerCalls):
+    """A connection to a CLAG server for programs without an event loop. Methods as those of `AsyncClient`.
+
+    It may be used by several threads at once. What the context managers of streams give has `cancel()`, which ends it
+    from another thread.
+    """
 
     def __init__(
         self,
@@ -96,10 +105,13 @@ class Client(SyncClusterCalls, SyncAnswerCalls):
         stream_id: str = "",
         ack_level: memory_pb.AckLevel.ValueType = memory_pb.ACK_LEVEL_DURABLE,
         stages: memory_pb.IngestStages.ValueType = memory_pb.INGEST_STAGES_ALL,
+        timeout_s: float | None = None,
     ) -> Iterator[SyncIngestion]:
         """Stream memories in. The items are read in another thread, so reading may wait."""
-        source = _in_thread(iter(items))
-        ingestion = self._client.ingest(namespace, source, stream_id=stream_id, ack_level=ack_level, stages=stages)
+        source = in_thread(iter(items))
+        ingestion = self._client.ingest(
+            namespace, source, stream_id=stream_id, ack_level=ack_level, stages=stages, timeout_s=timeout_s
+        )
         with self._loop.entered(ingestion):
             yield SyncIngestion(self._loop, ingestion)
 
@@ -111,7 +123,7 @@ class Client(SyncClusterCalls, SyncAnswerCalls):
         *,
         timeout_s: float | None = None,
         **options: Unpack[RetrieveOptions],
-    ) -> Iterator[Iterator[memory_pb.RetrieveResponse]]:
+    ) -> Iterator[Iteration[memory_pb.RetrieveResponse]]:
         """Retrieve in stages. Leaving the context early cancels the call."""
         manager = self._client.retrieve(namespace, query, timeout_s=timeout_s, **options)
         with self._loop.entered(manager) as stages:
@@ -178,7 +190,7 @@ class Client(SyncClusterCalls, SyncAnswerCalls):
         start_after: types_pb2.Revision | None = None,
         kinds: Sequence[memory_pb.ChangeKind.ValueType] = (),
         include_values: bool = False,
-    ) -> Iterator[Iterator[memory_pb.WatchResponse]]:
+    ) -> Iterator[Iteration[memory_pb.WatchResponse]]:
         """Watch changes as they happen, over reconnects. Leaving the context ends the watch."""
         responses = self._client.watch(
             namespace, start_after=start_after, kinds=kinds, include_values=include_values
@@ -194,7 +206,7 @@ class Client(SyncClusterCalls, SyncAnswerCalls):
         cursor: str = "",
         include_embeddings: bool = False,
         filter: types_pb2.Filter | None = None,  # noqa: A002  # named as in the contract
-    ) -> Iterator[Iterator[admin_pb.ExportResponse]]:
+    ) -> Iterator[Iteration[admin_pb.ExportResponse]]:
         """Export batches of rows of one moment, over reconnects. Leaving the context early ends the export."""
         responses = self._client.export(
             namespace, cursor=cursor, include_embeddings=include_embeddings, filter=filter
@@ -215,7 +227,7 @@ class Client(SyncClusterCalls, SyncAnswerCalls):
         return self._loop.run(
             self._client.import_records(
                 namespace,
-                _in_thread(iter(records)),
+                in_thread(iter(records)),
                 stream_id=stream_id,
                 on_conflict=on_conflict,
                 keep_organization=keep_organization,
@@ -233,11 +245,3 @@ class Client(SyncClusterCalls, SyncAnswerCalls):
     def run_probe(self) -> admin_pb.Operation:
         """Begin the competence probe of the server's language model, or find the one that runs."""
         return self._loop.run(self._client.run_probe())
-
-
-async def _in_thread(items: Iterator[T]) -> AsyncIterator[T]:
-    while True:
-        item = await asyncio.to_thread(next, items, _END)
-        if item is _END:
-            return
-        yield item  # type: ignore[misc]  # not the end mark

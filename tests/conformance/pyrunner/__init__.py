@@ -1,0 +1,1 @@
+"""The runner of the Python client, in both its faces."""
