@@ -20,6 +20,7 @@ from tests.conformance.runner_process import Answer
 from tests.conformance.samples import samples
 from tests.conformance.templates import look_up
 from tests.conformance.world import Failed, Started, World, message_of
+from tests.support.ingest import store
 
 __all__ = ["run_step"]
 
@@ -113,19 +114,19 @@ async def _command(
     fields.setdefault("name", world.render(step.get("client", "a")))
     started = Started(await world.send(operation, **fields), response)
     if "as" in step:
-        world.started[step["as"]] = started
+        world.started[world.render(step["as"])] = started
     else:
         _check(world, step, await started.pending.answer(_within(step)), response)
 
 
 async def _await(world: World, step: Step) -> None:
-    started = world.started[step["await"]]
+    started = world.started[world.render(step["await"])]
     _check(world, step, await started.pending.answer(_within(step)), started.response)
 
 
 async def _to_target(world: World, step: Step) -> None:
     operation = "resume" if "resume" in step else "cancel"
-    target = world.started[step[operation]].pending.number
+    target = world.started[world.render(step[operation])].pending.number
     _check(world, step, await (await world.send(operation, target=target)).answer(20), None)
 
 
@@ -154,7 +155,7 @@ async def _still(world: World, step: Step) -> None:
 
 
 async def _observed(world: World, what: Mapping[str, str]) -> Any:
-    (kind, name), *_ = what.items()
+    ((kind, name),) = world.render(what).items()
     match kind:
         case "progress":
             target = world.started[name].pending.number
@@ -166,7 +167,7 @@ async def _observed(world: World, what: Mapping[str, str]) -> Any:
         case "double":
             return _seen(world)
         case "stored":
-            return await asyncio.to_thread(_stats, world, world.render(name))
+            return await asyncio.to_thread(_stats, world, name)
     raise Failed(f"nothing is known of {kind}")
 
 
@@ -212,6 +213,21 @@ async def _double(world: World, step: Step) -> None:
         world.double.release()
         return
     _expected(_seen(world), world.render(step["double"]), "what the server saw")
+
+
+async def _given(world: World, step: Step) -> None:
+    """Store and organize memories without the client that is looked at."""
+    wanted = world.render(step["given"])
+    items = [json_format.ParseDict(item, types_pb2.MemoryInput()) for item in wanted["memories"]]
+    level = pb.AckLevel.Value(f"ACK_LEVEL_{wanted.get('level', 'ORGANIZED')}")
+    await asyncio.to_thread(
+        store,
+        world.server.stubs,
+        wanted["namespace"],
+        items,
+        stream_id=wanted.get("stream_id", "given"),
+        level=level,
+    )
 
 
 async def _stored(world: World, step: Step) -> None:
@@ -350,6 +366,7 @@ _ACTIONS: Final[dict[str, Callable[[World, Step], Awaitable[None]]]] = {
     "context": _context,
     "double": _double,
     "for_each": _for_each,
+    "given": _given,
     "ingest": _ingest,
     "pause_ms": _pause,
     "proxy": _proxy,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -140,6 +141,8 @@ async def _cell(slot: _Slot, language: Language, scenario: Scenario, servers: Se
         status, reason = Status.FAIL, str(failure)
     except TimeoutError:
         status, reason = Status.FAIL, f"not done within {scenario.timeout_s:g} s"
+    except Exception as error:  # noqa: BLE001  # a fault of one scenario, or of the driver, is no end of the others
+        status, reason = Status.FAIL, f"the driver failed: {''.join(traceback.format_exception(error)[-3:])}"
     if status is Status.FAIL:
         await slot.kill()  # whatever is left in it must not fail the next one
     return Result(scenario.name, language.name, status, reason, time.monotonic() - started)

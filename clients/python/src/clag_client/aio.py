@@ -17,6 +17,7 @@ from clag.v1.cluster_service_pb2_grpc import ClusterServiceStub
 from clag.v1.memory_service_pb2_grpc import MemoryServiceStub
 
 from clag_client.answers import AsyncAnswerCalls
+from clag_client.closing import closing_told
 from clag_client.clusters import AsyncClusterCalls
 from clag_client.connect import Tls, channel_to, metadata_for
 from clag_client.errors import from_rpc
@@ -328,8 +329,9 @@ async def _stages(
     call: grpc.aio.UnaryStreamCall[memory_pb.RetrieveRequest, memory_pb.RetrieveResponse],
 ) -> AsyncIterator[memory_pb.RetrieveResponse]:
     try:
-        async for stage in call:
-            yield stage
+        with closing_told():
+            async for stage in call:
+                yield stage
     except grpc.aio.AioRpcError as error:
         raise from_rpc(error) from None
 

@@ -10,6 +10,7 @@ import grpc
 from clag.v1 import memory_service_pb2 as pb
 
 from clag_client.calls import UnaryCalls
+from clag_client.closing import closing_told
 from clag_client.errors import from_rpc
 from clag_client.retrieval_stream import PendingQuery, RetrievalStream
 from clag_client.values import RetrieveOptions, retrieve_request
@@ -159,7 +160,8 @@ async def _frames(
     call: grpc.aio.UnaryStreamCall[pb.AnswerRequest, pb.AnswerResponse],
 ) -> AsyncIterator[pb.AnswerResponse]:
     try:
-        async for frame in call:
-            yield frame
+        with closing_told():
+            async for frame in call:
+                yield frame
     except grpc.aio.AioRpcError as error:
         raise from_rpc(error) from None

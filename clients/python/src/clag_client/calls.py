@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
 
+from clag_client.closing import closing_told
 from clag_client.errors import from_rpc
 from clag_client.first_status import FirstStatus
 
@@ -73,7 +74,8 @@ class UnaryCalls:
     async def _unary(self, method: UnaryMethod[T], request: object, timeout_s: float | None) -> T:
         call = method(request, timeout=timeout_s or self._timeout_s, metadata=self.metadata)
         try:
-            return await cast("Awaitable[T]", call)
+            with closing_told():
+                return await cast("Awaitable[T]", call)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from None
 
@@ -82,7 +84,8 @@ async def _answers(
     call: grpc.aio.UnaryStreamCall[Any, T] | grpc.aio.StreamStreamCall[Any, T], status: FirstStatus
 ) -> AsyncIterator[T]:
     try:
-        async for answer in call:
-            yield answer
+        with closing_told():
+            async for answer in call:
+                yield answer
     except grpc.aio.AioRpcError as error:
         raise status.told(error) from None

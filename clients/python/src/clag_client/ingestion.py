@@ -26,6 +26,7 @@ import grpc
 from clag.v1 import memory_service_pb2 as pb
 from clag.v1 import types_pb2
 
+from clag_client.closing import closing_told
 from clag_client.errors import ClagError, SourceError
 from clag_client.first_status import FirstStatus
 from clag_client.outcomes import Outcome, lost_outcome, outcome_of
@@ -154,7 +155,8 @@ class Ingestion:
     async def _run(self) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._connect_until_finished()
+                with closing_told():
+                    await self._connect_until_finished()
         except TimeoutError:
             late = f"the ingestion was not finished within {self._timeout_s} s"
             await self._outcomes.put(_End(ClagError(grpc.StatusCode.DEADLINE_EXCEEDED, late)))

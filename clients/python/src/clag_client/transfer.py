@@ -12,6 +12,7 @@ import grpc
 from clag.v1 import admin_service_pb2 as pb
 from clag.v1 import types_pb2
 
+from clag_client.closing import closing_told
 from clag_client.errors import ClagError, from_rpc
 from clag_client.first_status import FirstStatus
 from clag_client.retry import Outage
@@ -55,12 +56,13 @@ async def export_responses(
         forward = False
         call = stub.Export(request, metadata=metadata)
         try:
-            async for response in call:
-                if not forward:
-                    outage.connected()
-                forward = ever = True
-                request.cursor = response.cursor
-                yield response
+            with closing_told():
+                async for response in call:
+                    if not forward:
+                        outage.connected()
+                    forward = ever = True
+                    request.cursor = response.cursor
+                    yield response
             if forward and not request.cursor:
                 return  # the server has closed, and knows that the last batch arrived
             error = ClagError(grpc.StatusCode.UNAVAILABLE, "the server ended the export before its last batch")
@@ -99,7 +101,8 @@ async def import_records(
     while True:
         before = importing.durable
         try:
-            return await importing.over(stub, metadata, outage)
+            with closing_told():
+                return await importing.over(stub, metadata, outage)
         except ClagError as error:
             if not importing.opened and error.retry_after_s is None:
                 raise  # it was never there

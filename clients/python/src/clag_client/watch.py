@@ -9,6 +9,7 @@ import grpc
 from clag.v1 import memory_service_pb2 as pb
 from clag.v1 import types_pb2
 
+from clag_client.closing import closing_told
 from clag_client.errors import ClagError, from_rpc
 from clag_client.retry import Outage
 
@@ -41,13 +42,14 @@ async def watch_responses(
         forward = False
         call = stub.Watch(request, metadata=metadata)
         try:
-            async for response in call:
-                if not forward:
-                    outage.connected()
-                forward = ever = True
-                # Set before it is handed out: whoever stops here has seen it.
-                request.start_after.CopyFrom(response.through)
-                yield response
+            with closing_told():
+                async for response in call:
+                    if not forward:
+                        outage.connected()
+                    forward = ever = True
+                    # Set before it is handed out: whoever stops here has seen it.
+                    request.start_after.CopyFrom(response.through)
+                    yield response
             error = ClagError(grpc.StatusCode.UNAVAILABLE, "the server ended the watch")
         except grpc.aio.AioRpcError as failed:
             error = from_rpc(failed)
