@@ -83,6 +83,7 @@ func TestCancellationEndsAStreamWithoutFinishingIt(t *testing.T) {
 			return err
 		}})
 		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		source := func(yield func(*clagv1.MemoryInput, error) bool) {
 			yield(&clagv1.MemoryInput{Text: "one"}, nil)
 			<-ctx.Done() // a source that ends with its context has not come to its end

@@ -45,8 +45,8 @@ func (r *runner) ingest(ctx context.Context, cmd *command, run *running) (object
 			}
 		}
 		run.outcomes.Add(1)
-		outcomes[dispositionName(outcome)]++
 		if outcome.Final {
+			outcomes[dispositionName(outcome)]++
 			final++
 		}
 		if !cmd.Quiet {
