@@ -73,7 +73,9 @@ def older_copy(catalog: Path, target: Path, revision: str = OLDEST) -> None:
     engine.dispose()
     with closing(sqlite3.connect(target, isolation_level=None)) as old:
         old.execute("ATTACH ? AS new", (str(catalog),))
-        for name, sql in old.execute("SELECT name, sql FROM new.sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%'"):
+        for name, sql in old.execute(
+            "SELECT name, sql FROM new.sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%USING fts5(%'"
+        ):
             old.execute(sql)
             old.execute(f"INSERT INTO {name} (rowid, tokens) SELECT rowid, tokens FROM new.{name}")  # noqa: S608
         for (table,) in old.execute(

@@ -33,7 +33,7 @@ from clag_server.catalog.api_rows import (
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
-from clag_server.types.memory import Memory, MemoryState, NewMemory
+from clag_server.types.memory import Matrix, Memory, MemoryState, NewMemory
 
 __all__ = [
     "Catalog",
@@ -204,6 +204,9 @@ class Catalog(
 
     async def members_of(self, ns: int, keys: Sequence[int]) -> EpisodeMembers:
         """The same four arrays for given memories, in the order asked; missing or unembedded ones left out."""
+
+    async def successors(self, ns: int, *, runs: int, length: int) -> tuple[Matrix, Matrix]:
+        """A sample of memories' vectors (n, dim), and of those that followed each in its session (n, dim)."""
 
     async def keys_of_placements(self, ns: int, placement_ids: Sequence[int]) -> Mapping[int, int]:
         """Current placements only: placement id -> key. Stale ids are absent."""

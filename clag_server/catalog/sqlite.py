@@ -37,6 +37,7 @@ from clag_server.catalog.connections import connect_writer, driver_of, make_engi
 from clag_server.catalog.frequencies import FrequencyCache
 from clag_server.catalog.ownership import take_over
 from clag_server.catalog.readers import ReaderPool
+from clag_server.catalog.runs import successors
 from clag_server.catalog.sqlite_clusters import SqliteClusters
 from clag_server.catalog.sqlite_edits import SqliteEdits
 from clag_server.catalog.sqlite_imports import SqliteImports
@@ -46,7 +47,7 @@ from clag_server.catalog.writer import GroupWriter
 from clag_server.types.cluster import Cluster, Episode, PlacementPlan
 from clag_server.types.filters import Filter
 from clag_server.types.ingest import AppendResult, IngestItem, StreamPosition, StreamRef
-from clag_server.types.memory import Memory, MemoryState, NewMemory
+from clag_server.types.memory import Matrix, Memory, MemoryState, NewMemory
 
 _log = structlog.get_logger(__name__)
 
@@ -170,6 +171,10 @@ class SqliteCatalog(SqliteEdits, SqliteClusters, SqliteLog, SqliteImports, Sqlit
     async def members_of(self, ns: int, keys: Sequence[int]) -> EpisodeMembers:
         """Return the same for given memories."""
         return await self._read(lambda c: reads.members_of(c, ns, keys))
+
+    async def successors(self, ns: int, *, runs: int, length: int) -> tuple[Matrix, Matrix]:
+        """Return a sample of memories and of what followed each."""
+        return await self._read(lambda c: successors(c, ns, runs=runs, length=length))
 
     async def keys_of_placements(self, ns: int, placement_ids: Sequence[int]) -> Mapping[int, int]:
         """Return the keys of current placements."""

@@ -13,6 +13,7 @@ from clag_server.memory.competence import Competence
 from clag_server.memory.config import OrganizeConfig
 from clag_server.memory.counters import Counters, Outcome
 from clag_server.memory.finished import finished
+from clag_server.memory.order import OrderSignal
 from clag_server.memory.placing import Placer
 from clag_server.memory.profiles import blank
 from clag_server.memory.routing_strategies import strategy_of
@@ -54,6 +55,8 @@ class NamespaceState:
         self.counters = Counters()
         self.durations = StepDurations()
         """What the steps of questions take here."""
+        self.order = OrderSignal(catalog, namespace.ns)
+        """How much the order of arrival says here."""
         self.lock = asyncio.Lock()
         """Held while placements are computed and committed, and while single memories are deleted."""
         self.map = ClusterMap(namespace.embedder.dim, (), ())

@@ -25,6 +25,7 @@ from clag_server.memory.episode_cache import EpisodeCache, concatenate
 from clag_server.memory.hits import hydrate
 from clag_server.memory.lexical import tokens
 from clag_server.memory.namespace import NamespaceState
+from clag_server.memory.order import weighed_by_order
 from clag_server.memory.permitted import Permitted
 from clag_server.memory.ranking import rank
 from clag_server.memory.safety_net import SafetyNet
@@ -80,6 +81,7 @@ class _Asked:
     hits: LexicalHits
     permitted: Permitted
     near: NearClusters | None
+    order: float
     started: float
     ready: float
 
@@ -118,7 +120,9 @@ class Retrieval:
         query, state = self._query, self._state
         started = time.perf_counter()
         # Words are looked up beside the embedding and the net's search, which need one another but not the words.
-        looking = asyncio.ensure_future(asyncio.gather(self._words(), state.catalog.revision()))
+        looking = asyncio.ensure_future(
+            asyncio.gather(self._words(), state.catalog.revision(), state.order.share(state.map.memory_count))
+        )
         looking.add_done_callback(_seen)
         searching: asyncio.Task[VectorHits | None] | None = None
         try:
@@ -127,8 +131,8 @@ class Retrieval:
             net = SafetyNet(state, permitted, self._config, everywhere=query.mode is RetrieveMode.GLOBAL)
             near = near_clusters(state.map, vector, self._config)
             searching = asyncio.create_task(net.search(vector, near))
-            hits, revision = await looking
-            asked = _Asked(vector, hits, permitted, near, started, time.perf_counter())
+            hits, revision, order = await looking
+            asked = _Asked(vector, hits, permitted, near, order, started, time.perf_counter())
             async for stage in self._ranked(asked, net, searching, revision):
                 yield stage
         finally:
@@ -168,6 +172,7 @@ class Retrieval:
         wanted = [e for e in scored.episodes[picked].tolist() if e in cluster_map.episodes]
         inside = await self._tools.cache.members(state.ns, cluster_map, wanted)
         outside = await self._net_in_time(net, searching, asked.hits, inside.keys)
+        config = weighed_by_order(config, asked.order)
         with self._time.timed(Step.RANK):
             members = asked.permitted.members(concatenate([part for part in (inside, outside) if len(part.keys)]))
             ranked = rank(
@@ -288,7 +293,7 @@ class Retrieval:
             return None
 
 
-def _seen(looking: asyncio.Future[tuple[LexicalHits, int]]) -> None:
+def _seen(looking: asyncio.Future[tuple[LexicalHits, int, float]]) -> None:
     """Take note of a failure that nobody waits for any more, because the embedding failed before."""
     if not looking.cancelled():
         looking.exception()
