@@ -32,8 +32,10 @@ def main() -> int:
             _say(f"{scenario.name}{needs}: {scenario.about}", to=sys.stdout)
         return 0
     languages = _languages(arguments.only)
+    if arguments.keep is not None:
+        arguments.keep.mkdir(parents=True)
     began = time.monotonic()
-    results = asyncio.run(run_suite(scenarios, languages, jobs=arguments.jobs, heard=_heard))
+    results = asyncio.run(run_suite(scenarios, languages, jobs=arguments.jobs, heard=_heard, folder=arguments.keep))
     _say(table(results), to=sys.stdout)
     for language in LANGUAGES:
         if language.untestable and language not in languages:
@@ -57,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--present-only", action="store_true", help="a missing runner is no failure")
     parser.add_argument("--json", type=Path, help="write the results to this file too")
+    parser.add_argument("--keep", type=Path, help="keep the servers' data and logs in this new folder")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios at once in a language (2)")
     parser.add_argument("--list", action="store_true", help="list the scenarios and end")
     return parser

@@ -287,6 +287,20 @@ async def _for_each(world: World, step: Step) -> None:
                 raise Failed(f"{loop['name']} {value}: {failure}") from None
 
 
+async def _retry_until_error(world: World, step: Step) -> None:
+    """Do a step again and again, and pass over its successes, until it fails as it says."""
+    deadline = time.monotonic() + _within(step)
+    while True:
+        try:
+            await run_step(world, step["retry_until_error"])
+        except Failed:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(_POLL_S)
+        else:
+            return
+
+
 async def _pause(_world: World, step: Step) -> None:
     await asyncio.sleep(step["pause_ms"] / 1_000)
 
@@ -372,6 +386,7 @@ _ACTIONS: Final[dict[str, Callable[[World, Step], Awaitable[None]]]] = {
     "proxy": _proxy,
     "resume": _to_target,
     "retrieve": _retrieve,
+    "retry_until_error": _retry_until_error,
     "roundtrip": _roundtrip,
     "runner": _runner,
     "server": _server,

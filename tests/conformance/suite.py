@@ -73,7 +73,12 @@ class _Slot:
 
 
 async def run_suite(
-    scenarios: Sequence[Scenario], languages: Sequence[Language], *, jobs: int, heard: Heard = lambda _result: None
+    scenarios: Sequence[Scenario],
+    languages: Sequence[Language],
+    *,
+    jobs: int,
+    heard: Heard = lambda _result: None,
+    folder: Path | None = None,
 ) -> list[Result]:
     """Run every scenario against every language.
 
@@ -82,13 +87,14 @@ async def run_suite(
         languages: the columns.
         jobs: how many scenarios run at once, each with a runner of its own.
         heard: hears each result when it is known.
+        folder: where servers have their data and logs, to be looked at later; None for one that is removed.
 
     Returns:
         The results, by language and in the order of the scenarios.
     """
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="clag-conformance-") as folder:
-        servers = Servers(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="clag-conformance-") as passing:
+        servers = Servers(folder or Path(passing))
         try:
             for language in languages:
                 results += await _column(language, scenarios, servers, jobs=jobs, heard=heard)

@@ -87,6 +87,7 @@ class World:
             "unique": uuid.uuid4().hex[:16],
             "tls": self._servers.certificates.variables,
             "language": self.runner.language.name,
+            "lone": {"high": "arm \ud83d stuck", "low": "arm \udc00 stuck", "swapped": "arm \udc00\ud83d stuck"},
             "reasons": [{"name": name, "code": code.name} for name, code in CODES.items()],
         }
         try:
