@@ -9,6 +9,7 @@ import {
   type DescMethod,
   type DescMethodStreaming,
   type DescMethodUnary,
+  type Message,
 } from "@bufbuild/protobuf";
 
 import { file_clag_v1_admin_service } from "../src/gen/clag/v1/admin_service_pb.js";
@@ -21,6 +22,7 @@ import {
   WatchRequestSchema,
   WatchResponseSchema,
 } from "../src/gen/clag/v1/memory_service_pb.js";
+import { file_clag_v1_types } from "../src/gen/clag/v1/types_pb.js";
 import { ClagClient, type ClientOptions } from "../src/index.js";
 import { decoded, encoded } from "./encode.js";
 import { type IngestCommand, Ingesting } from "./ingesting.js";
@@ -36,6 +38,8 @@ export interface Command extends IngestCommand {
   readonly timeout_ms?: number;
   readonly method?: string;
   readonly request?: string;
+  readonly requests?: readonly string[];
+  readonly half_close?: boolean;
   readonly type?: string;
   readonly data?: string;
   readonly value?: string;
@@ -46,6 +50,7 @@ const registry = createRegistry(
   file_clag_v1_admin_service,
   file_clag_v1_cluster_service,
   file_clag_v1_memory_service,
+  file_clag_v1_types,
 );
 
 /** Runs commands, several at once. */
@@ -138,22 +143,15 @@ export class Runner {
   async #call(command: Command, signal: AbortSignal): Promise<object> {
     const { transport } = this.#client(command);
     const method = methodNamed(command.method ?? "");
-    const request = decoded(method.input, command.request);
     const limit = command.timeout_ms;
     if (method.methodKind === "unary") {
+      const request = decoded(method.input, command.request);
       const { message } = await transport.unary(method as DescMethodUnary, signal, limit, undefined, request);
       return { response: encoded(method.output, message) };
     }
-    const one = async function* () {
-      yield request;
-    };
-    const { message } = await transport.stream(
-      method as DescMethodStreaming,
-      signal,
-      limit,
-      undefined,
-      one(),
-    );
+    const requests = messages(method, command, signal);
+    const streaming = method as DescMethodStreaming;
+    const { message } = await transport.stream(streaming, signal, limit, undefined, requests);
     for await (const response of message) {
       this.#event(command, { response: encoded(method.output, response) });
     }
@@ -218,6 +216,16 @@ function methodNamed(name: string): DescMethod {
     throw new TypeError(`there is no method ${name}`);
   }
   return found;
+}
+
+/** The requests of a call that streams; the client's side is left open where the command says so. */
+async function* messages(method: DescMethod, command: Command, signal: AbortSignal): AsyncGenerator<Message> {
+  for (const request of command.requests ?? [command.request]) {
+    yield decoded(method.input, request);
+  }
+  if (command.half_close === false) {
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+  }
 }
 
 function roundtrip({ type = "", data }: Command): object {

@@ -8,7 +8,7 @@ import { randomUUID } from "node:crypto";
 
 import { create, isMessage, type MessageInitShape } from "@bufbuild/protobuf";
 import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
-import { createGrpcTransport, type Http2SessionManager } from "@connectrpc/connect-node";
+import { createGrpcTransport } from "@connectrpc/connect-node";
 
 import { headersFor, parseTarget, sessionTo, type Tls } from "./connect.js";
 import { ClagError, Code } from "./errors.js";
@@ -33,10 +33,14 @@ import {
 import type { Memory } from "./gen/clag/v1/types_pb.js";
 import { Ingestion } from "./ingestion.js";
 import { DEFAULT_RETRY, Outage, type RetryPolicy } from "./retry.js";
+import type { Session } from "./session.js";
 import type { Items } from "./source.js";
 import { cancelledWhenLeft, watchResponses } from "./streams.js";
 import { ClientTransport } from "./transport.js";
 import { type ItemLike, type RetrieveQuery, retrieveRequest, toInput } from "./values.js";
+import { keepByteOrderMarks } from "./verbatim.js";
+
+keepByteOrderMarks();
 
 /** The server's limit of a message, in both directions (see GetServerInfo). */
 const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
@@ -102,7 +106,7 @@ export class ClagClient implements Disposable {
   /** What all calls go through. */
   readonly transport: Transport;
 
-  readonly #session: Http2SessionManager;
+  readonly #session: Session;
   readonly #closed = new AbortController();
   readonly #timeoutMs: number;
   readonly #retry: RetryPolicy;

@@ -4,12 +4,11 @@
  * @module
  */
 
-import type { ClientSessionOptions, SecureClientSessionOptions } from "node:http2";
+import type { SecureClientSessionOptions } from "node:http2";
 import { connect, isIP } from "node:net";
 
-import { Http2SessionManager } from "@connectrpc/connect-node";
-
 import { ClagError, Code } from "./errors.js";
+import { Session } from "./session.js";
 
 /** Keys and certificates, in PEM. */
 export interface Tls {
@@ -34,8 +33,6 @@ export interface Target {
 }
 
 const PING_TIMEOUT_MS = 20_000;
-// A stream's window in flight. Node's own 64 KiB is less than one answer of ours may hold.
-const WINDOW_BYTES = 1024 * 1024;
 
 /**
  * Take an address apart.
@@ -97,24 +94,22 @@ export function headersFor(token: string, target: Target, tls: Tls | undefined):
  * @param tls - undefined speaks plain text, which servers accept on Unix sockets and loopback addresses.
  * @param keepaliveMs - milliseconds between pings while calls are open; 0 for none.
  */
-export function sessionTo(target: Target, tls: Tls | undefined, keepaliveMs: number): Http2SessionManager {
+export function sessionTo(target: Target, tls: Tls | undefined, keepaliveMs: number): Session {
   const { path, host, port } = target;
   if (path !== undefined && tls !== undefined) {
     throw new ClagError("a Unix socket is not spoken to over TLS", Code.InvalidArgument);
   }
   const pings = keepaliveMs > 0 ? { pingIntervalMs: keepaliveMs, pingTimeoutMs: PING_TIMEOUT_MS } : {};
-  const options: ClientSessionOptions = { settings: { initialWindowSize: WINDOW_BYTES } };
   if (path !== undefined) {
-    return new Http2SessionManager("http://localhost", pings, {
-      ...options,
+    return new Session("http://localhost", pings, {
       createConnection: () => connect(path),
     });
   }
   const authority = `${host.includes(":") ? `[${host}]` : host}:${port}`;
   if (tls === undefined) {
-    return new Http2SessionManager(`http://${authority}`, pings, options);
+    return new Session(`http://${authority}`, pings, {});
   }
-  const secure: SecureClientSessionOptions = { ...options };
+  const secure: SecureClientSessionOptions = {};
   if (tls.ca !== undefined) {
     secure.ca = tls.ca;
   }
@@ -127,5 +122,5 @@ export function sessionTo(target: Target, tls: Tls | undefined, keepaliveMs: num
   if (tls.serverName !== undefined) {
     secure.servername = tls.serverName;
   }
-  return new Http2SessionManager(`https://${authority}`, pings, secure);
+  return new Session(`https://${authority}`, pings, secure);
 }

@@ -14,6 +14,8 @@
  * @module
  */
 
+import { setImmediate } from "node:timers/promises";
+
 import { create } from "@bufbuild/protobuf";
 import type { Client } from "@connectrpc/connect";
 
@@ -272,6 +274,12 @@ export class Ingestion implements AsyncIterableIterator<Outcome>, AsyncDisposabl
       await this.#changed.until(() => connection.over || window.maySend(following) || allSent());
       if (connection.over) {
         return;
+      }
+      if (window.partial(following)) {
+        await setImmediate(); // a source that has more to give makes whole frames this way
+        if (connection.over) {
+          return;
+        }
       }
       const items = window.batch(following);
       if (items.length === 0) {

@@ -81,6 +81,11 @@ export class SendWindow {
     return seq <= this.last && seq <= this.#acked + this.#window;
   }
 
+  /** Whether fewer items are here from a number on than a frame holds, and more may come. */
+  partial(from: number): boolean {
+    return this.end === undefined && this.last - from + 1 < this.#frameItems;
+  }
+
   /** The items from a number on that fit in a frame and in the credit. */
   batch(from: number): MemoryInput[] {
     const batch: MemoryInput[] = [];
