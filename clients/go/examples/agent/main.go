@@ -1,5 +1,5 @@
 // Command agent is the loop of a small agent: it recalls what helps with each observation, acts,
-// and remembers both. Type observations, one a line.
+// and remembers it. Type observations, one a line.
 package main
 
 import (
@@ -27,10 +27,19 @@ func main() {
 	// One stream takes everything that the agent remembers, for as long as it runs.
 	ctx := context.Background()
 	remember := make(chan *clagv1.MemoryInput)
-	stored := make(chan error, 1)
+	remembered := make(chan clag.Outcome)
 	go func() {
-		_, err := client.Ingest("go-agent", clag.FromChannel(ctx, remember)).Wait(ctx)
-		stored <- err
+		defer close(remembered)
+		searchable := clag.WithAckLevel(clagv1.AckLevel_ACK_LEVEL_SEARCHABLE)
+		stream := client.Ingest("go-agent", clag.FromChannel(ctx, remember), searchable)
+		for outcome, err := range stream.Outcomes(ctx) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			if outcome.Final {
+				remembered <- outcome
+			}
+		}
 	}()
 
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -44,9 +53,8 @@ func main() {
 		fmt.Printf("recalled:\n%s\n", found.GetContext().GetText())
 		// Here a language model would decide, with the context in its prompt.
 		remember <- &clagv1.MemoryInput{Text: observation, Speaker: "user", SessionId: "console"}
+		<-remembered // what comes next may be about it
 	}
 	close(remember)
-	if err := <-stored; err != nil {
-		log.Fatal(err)
-	}
+	<-remembered // the stream is finished
 }
