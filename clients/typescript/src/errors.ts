@@ -128,6 +128,15 @@ function reasonNamed(name: string): ErrorReason {
   return typeof value === "number" ? value : ErrorReason.UNSPECIFIED;
 }
 
+/** What stands for a failure below the protocol; any other code says precisely what was wrong. */
+const VAGUE: ReadonlySet<Code> = new Set([
+  Code.Unknown,
+  Code.Internal,
+  Code.Aborted,
+  Code.Canceled,
+  Code.Unavailable,
+]);
+
 /**
  * Whether a failure that the server did not tell is one of the connection.
  *
@@ -135,6 +144,9 @@ function reasonNamed(name: string): ErrorReason {
  * connection is closed as cancelled or without a status; nobody cancelled it when we did not.
  */
 function connectionBroke(error: ConnectError): boolean {
+  if (!VAGUE.has(error.code)) {
+    return false;
+  }
   let cause: unknown = error.cause;
   for (let depth = 0; cause instanceof Error && depth < 8; depth++) {
     if ("code" in cause && typeof cause.code === "string") {
