@@ -2,7 +2,8 @@
 
 Exit status 0 when everything is as expected, 1 when something failed or a language is missing, 2 for a wrong call.
 
-Usage: python -m tests.conformance [--only LANGUAGE]... [--scenario NAME]... [--present-only] [--json FILE] [--list]
+Usage: python -m tests.conformance [--only LANGUAGE]... [--scenario NAME]... [--quick] [--present-only]
+           [--json FILE] [--keep FOLDER] [--list]
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.conformance.suite import Result, Status, run_suite
 def main() -> int:
     """Run what the arguments ask for."""
     arguments = _parser().parse_args()
-    scenarios = load(arguments.scenario)
+    scenarios = [one for one in load(arguments.scenario) if not (arguments.quick and one.slow)]
     if not scenarios:
         _say("no scenario has such a name")
         return 2
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "--scenario", action="append", default=[], help="NAME, FILE/NAME, or with * (may be repeated)"
     )
     parser.add_argument("--present-only", action="store_true", help="a missing runner is no failure")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes many seconds")
     parser.add_argument("--json", type=Path, help="write the results to this file too")
     parser.add_argument("--keep", type=Path, help="keep the servers' data and logs in this new folder")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios at once in a language (2)")

@@ -1,4 +1,4 @@
-"""Keys and certificates for the TLS scenarios: an authority, a server on the loopback address, a client, a stranger."""
+"""Keys and certificates of the TLS scenarios: an authority, a server on loopback, a client, a stranger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scripted server in the driver, for what is looked at is the client: credits, frames, resumption, errors, limits.
+"""A scripted server in the driver, where the client is looked at: credits, frames, resuming, errors, limits.
 
 It keeps the streaming rules of the contract, notes what breaks them, and fails where a scenario says so.
 """
@@ -190,7 +190,7 @@ class Double:
                     await fail(context, "FRAME_ORDER")
 
     async def GetMemory(self, request: pb.GetMemoryRequest, context: Any) -> pb.GetMemoryResponse:  # noqa: N802
-        """Answers by the namespace: `fail` (memory_id is a reason), `hang`, `large` (memory_id is a size), else echo."""
+        """By namespace: `fail` (memory_id is a reason), `hang`, `large` (memory_id is a size); others echo."""
         self._note_token(context)
         if request.namespace == "fail":
             reason, _, retry_ms = request.memory_id.partition(":")
@@ -352,8 +352,7 @@ async def fail(context: Any, reason: str, *, code: str = "", retry_ms: int | Non
 
 def _overhead(size: int) -> int:
     """Bytes around a text of GetMemoryResponse so that the whole message has `size` bytes."""
-    guess = pb.GetMemoryResponse(memory=types_pb2.Memory(text="x" * size)).ByteSize() - size
-    return guess
+    return pb.GetMemoryResponse(memory=types_pb2.Memory(text="x" * size)).ByteSize() - size
 
 
 @asynccontextmanager

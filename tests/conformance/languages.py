@@ -1,4 +1,4 @@
-"""Which languages there are, how their runners are started, and which cannot be tested: the one list that CI follows."""
+"""The one list of languages that CI follows: how their runners are started, and which cannot be tested."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What a scenario expects of an answer: the parts that it names, and nothing of the others.
 
 A mapping matches when each of its keys does; a list when it has as many elements and each matches; a number also a
-string of its digits (64-bit integers are strings in JSON). A mapping whose keys begin with `$` holds rules, all of which must
-hold:
+string of its digits (64-bit integers are strings in JSON). Keys that begin with `$` are rules, which must all hold:
 
     $any: true          something is there, whatever it is
     $absent: true       the key is not there

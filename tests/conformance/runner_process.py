@@ -211,12 +211,15 @@ class RunnerProcess:
         try:
             while True:
                 line = await self._line()
-                pending = self._pending.get(line.get("id", 0))
-                if pending is None:
-                    raise RunnerFailed(f"an answer to no command: {str(line)[:200]}")
-                pending.hear(line)
+                self._named(line).hear(line)
         except RunnerFailed as failure:
             self._lost(failure)
+
+    def _named(self, line: Json) -> Pending:
+        pending = self._pending.get(line.get("id", 0))
+        if pending is None:
+            raise RunnerFailed(f"an answer to no command: {str(line)[:200]}")
+        return pending
 
     def _lost(self, failure: RunnerFailed) -> None:
         self._failure = self._failure or failure

@@ -1,4 +1,4 @@
-"""The real servers that scenarios talk to: shared where their settings are the same, alone where they are killed."""
+"""The real servers that scenarios talk to: shared where settings are the same, lent where they are killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import json
 import signal
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.support.process import ServerProcess, Stubs
 
 __all__ = ["Server", "Servers"]
 
-TOKEN = "conformance-0123456789abcdef0123456789"  # noqa: S105  # of servers that live for a minute
+TOKEN = "conformance-0123456789abcdef0123456789"  # of servers that live for a minute
 
 
 class Server:
@@ -34,6 +36,7 @@ class Server:
         self.port = port
         self._process = process
         self._script = script
+        self._running = False
         self.stubs: Stubs = process.connect()
 
     @property
@@ -47,21 +50,34 @@ class Server:
             "token": TOKEN,
         }
 
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return self._running
+
     async def start(self) -> None:
         """Start it, also after it was killed: on the same data, socket and port."""
         await asyncio.to_thread(self._process.start)
+        self._running = True
 
     async def kill(self) -> None:
         """Kill it: nothing of it gets to run."""
+        self._running = False
         await asyncio.to_thread(self._process.kill)
 
     async def terminate(self) -> None:
         """Ask it to end and wait for that."""
+        self._running = False
         await asyncio.to_thread(self._process.terminate)
 
     def ask_to_end(self) -> None:
         """Ask it to end and go on."""
         self._process.send(signal.SIGTERM)
+
+    async def ended(self) -> None:
+        """Wait until it ends that was asked to."""
+        self._running = False
+        await asyncio.to_thread(self._process.wait)
 
     def follow(self, script: dict[str, Any]) -> None:
         """Change what its models do."""
@@ -93,11 +109,32 @@ class Servers:
 
     async def shared(self, kind: ServerKind) -> Server:
         """Return the server of these settings; started when it is first asked for."""
-        key = json.dumps([dict(kind.settings), dict(kind.script), kind.tls], sort_keys=True)
+        key = json.dumps([dict(kind.settings), kind.tls], sort_keys=True)
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._shared:
                 self._shared[key] = await self.fresh(kind)
         return self._shared[key]
+
+    @asynccontextmanager
+    async def alone(self, kind: ServerKind) -> AsyncIterator[Server]:
+        """Lend the server of these settings to one scenario at a time; it runs and follows the script.
+
+        One whose scenario fails is not lent again: what it is left with must not fail the next.
+        """
+        key = json.dumps([dict(kind.settings), kind.tls, "alone"], sort_keys=True)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key not in self._shared:
+                self._shared[key] = await self.fresh(kind)
+            server = self._shared[key]
+            server.follow(dict(kind.script))
+            if not server.running:
+                await server.start()
+            try:
+                yield server
+            except BaseException:
+                del self._shared[key]
+                await server.close()
+                raise
 
     async def fresh(self, kind: ServerKind) -> Server:
         """Start a server; who asks closes it."""

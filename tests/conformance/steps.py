@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+import grpc
 from clag.v1 import admin_service_pb2 as admin_pb
 from clag.v1 import memory_service_pb2 as pb
 from clag.v1 import types_pb2
@@ -181,6 +182,8 @@ async def _server(world: World, step: Step) -> None:
             await world.server.terminate()
         case "ask_to_end":
             world.server.ask_to_end()
+        case "ended":
+            await world.server.ended()
         case {"script": script}:
             world.server.follow(world.render(script))
         case other:
@@ -219,6 +222,7 @@ async def _given(world: World, step: Step) -> None:
     """Store and organize memories without the client that is looked at."""
     wanted = world.render(step["given"])
     items = [json_format.ParseDict(item, types_pb2.MemoryInput()) for item in wanted["memories"]]
+    await asyncio.to_thread(_made, world, wanted["namespace"])
     level = pb.AckLevel.Value(f"ACK_LEVEL_{wanted.get('level', 'ORGANIZED')}")
     await asyncio.to_thread(
         store,
@@ -228,6 +232,24 @@ async def _given(world: World, step: Step) -> None:
         stream_id=wanted.get("stream_id", "given"),
         level=level,
     )
+
+
+async def _gone(world: World, step: Step) -> None:
+    """Delete namespaces without the client that is looked at, so that others have room."""
+    for namespace in world.render(step["gone"]):
+        await asyncio.to_thread(_deleted, world, namespace)
+
+
+async def _export_held(world: World, step: Step) -> None:
+    """Begin an export without the client that is looked at, and finish it when the scenario is over."""
+    request = admin_pb.ExportRequest(namespace=world.render(step["export_held"]))
+    call = world.server.stubs.admin.Export(request, timeout=120)
+    await asyncio.to_thread(next, call)
+
+    async def finish() -> None:
+        await asyncio.to_thread(list, call)
+
+    world.at_last(finish)
 
 
 async def _stored(world: World, step: Step) -> None:
@@ -353,6 +375,21 @@ def _within(step: Step) -> float:
     return float(step.get("within_s", _WITHIN_S))
 
 
+def _made(world: World, namespace: str) -> None:
+    try:
+        world.server.stubs.admin.CreateNamespace(admin_pb.CreateNamespaceRequest(namespace=namespace), timeout=30)
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.ALREADY_EXISTS:
+            raise
+
+
+def _deleted(world: World, namespace: str) -> None:
+    admin = world.server.stubs.admin
+    begun = admin.DeleteNamespace(admin_pb.DeleteNamespaceRequest(namespace=namespace), timeout=30).operation
+    for _ in admin.WatchOperation(admin_pb.WatchOperationRequest(operation_id=begun.operation_id), timeout=60):
+        pass
+
+
 def _stats(world: World, namespace: str) -> dict[str, Any]:
     stats = world.server.stubs.admin.GetStats(admin_pb.GetStatsRequest(namespace=namespace), timeout=30)
     return json_format.MessageToDict(
@@ -379,7 +416,9 @@ _ACTIONS: Final[dict[str, Callable[[World, Step], Awaitable[None]]]] = {
     "connect": _connect,
     "context": _context,
     "double": _double,
+    "export_held": _export_held,
     "for_each": _for_each,
+    "gone": _gone,
     "given": _given,
     "ingest": _ingest,
     "pause_ms": _pause,

@@ -135,12 +135,11 @@ async def _cell(slot: _Slot, language: Language, scenario: Scenario, servers: Se
     started = time.monotonic()
     status, reason = Status.OK, ""
     try:
-        async with asyncio.timeout(scenario.timeout_s):
-            runner = await slot.runner()
-            lacking = sorted(scenario.needs - runner.features)
-            if lacking:
-                return Result(scenario.name, language.name, Status.SKIP, f"without {', '.join(lacking)}", 0.0)
-            await _play(scenario, runner, slot, servers)
+        runner = await slot.runner()
+        lacking = sorted(scenario.needs - runner.features)
+        if lacking:
+            return Result(scenario.name, language.name, Status.SKIP, f"without {', '.join(lacking)}", 0.0)
+        await _play(scenario, runner, slot, servers)
     except RunnerMissing as absent:
         status, reason = Status.MISSING, str(absent)
     except (Failed, RunnerFailed) as failure:
@@ -155,7 +154,7 @@ async def _cell(slot: _Slot, language: Language, scenario: Scenario, servers: Se
 
 
 async def _play(scenario: Scenario, runner: RunnerProcess, slot: _Slot, servers: Servers) -> None:
-    async with World(scenario, runner, slot.restart, servers) as world:
+    async with World(scenario, runner, slot.restart, servers) as world, asyncio.timeout(scenario.timeout_s):
         for number, step in enumerate(scenario.steps, start=1):
             try:
                 await run_step(world, step)

@@ -1,4 +1,4 @@
-"""Everything that the steps of one scenario work on: the runner, servers, the proxy, variables, commands in progress."""
+"""What the steps of a scenario work on: the runner, servers, the proxy, variables, commands in progress."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class World:
         return await self.runner.send(operation, **fields)
 
     async def connect(self, name: str, options: Mapping[str, Any]) -> Answer:
-        """Connect a client: to the socket where the language has them, else to TCP, unless the options say where."""
+        """Connect a client, unless told where to: to the socket where the language has them, else to TCP."""
         fields = dict(options)
         if "target" not in fields:
             unix = "unix" in self.runner.features and not self.scenario.server.tls
@@ -138,6 +138,10 @@ class World:
     async def start_runner(self) -> None:
         """Start another one."""
         self.runner = await self.restart()
+
+    def at_last(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Do something when the scenario is over."""
+        self._stack.push_async_callback(action)
 
     async def through_proxy(self) -> Proxy:
         """Return the proxy before the server; made at the first call."""
@@ -165,7 +169,11 @@ class World:
             self.double = Double(Behaviour(**kind.double))
             self.variables["server"] = await self._stack.enter_async_context(serving(self.double))
         elif kind.kind == "real":
-            self._server = await (self._servers.fresh(kind) if kind.fresh else self._servers.shared(kind))
             if kind.fresh:
+                self._server = await self._servers.fresh(kind)
                 self._stack.push_async_callback(self._server.close)
+            elif kind.alone:
+                self._server = await self._stack.enter_async_context(self._servers.alone(kind))
+            else:
+                self._server = await self._servers.shared(kind)
             self.variables["server"] = self._server.variables
