@@ -8,6 +8,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::connect::{ClientBuilder, Transport};
 use crate::error::Error;
+use crate::failure::MAX_MESSAGE_BYTES;
 use crate::ingestion::Ingestion;
 use crate::item::IntoItem;
 use crate::proto::admin_service_client::AdminServiceClient;
@@ -22,9 +23,6 @@ use crate::proto::{
 use crate::responses::Responses;
 use crate::retry::{Outage, RetryPolicy};
 use crate::watch;
-
-/// The server's limit of a message, in both directions (see `GetServerInfo`).
-const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// A connection to a CLAG server. Clones are cheap and share it.
 ///

@@ -252,7 +252,10 @@ mod tests {
         assert!(!error.to_string().contains("secret"));
         #[cfg(feature = "tls")]
         builder.tls(Tls::new()).connect().expect("with TLS it is");
-        ClientBuilder::new("localhost:7077".into()).token("secret").connect().expect("it does not leave the machine");
+        ClientBuilder::new("localhost:7077".into())
+            .token("secret")
+            .connect()
+            .expect("it does not leave the machine");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Decodes tonic's status into our error: the server's details, and what tonic made of a broken connection.
 //!
-//! tonic calls a connection that breaks UNKNOWN, CANCELLED or INTERNAL, depending on who noticed first, and its own
-//! message limits OUT_OF_RANGE. To a caller a server that went away is UNAVAILABLE, whichever way it showed, and a
-//! message that is too large is RESOURCE_EXHAUSTED, as every other client says.
+//! tonic calls a connection that breaks unknown, cancelled or internal, depending on who noticed first, and its own
+//! message limits out of range or internal. To a caller a server that went away is unavailable, whichever way it
+//! showed, and a message that is too large exhausts a resource, as every other client says.
 
 use std::error::Error as StdError;
 
@@ -11,6 +11,9 @@ use tonic_types::StatusExt;
 
 use crate::error::{CallFailure, Error, FieldViolation};
 use crate::proto::ErrorReason;
+
+/// The server's limit of a message, in both directions (see `GetServerInfo`).
+pub(crate) const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 impl From<Status> for Error {
     /// Decodes a failed call. Details that cannot be decoded are left out: code and message still say what happened.
@@ -36,23 +39,34 @@ impl From<Status> for Error {
 }
 
 fn code_of(status: &Status) -> Code {
-    let causes = || causes_of(status);
-    if let Some(reset) = causes().find_map(|cause| cause.downcast_ref::<h2::Error>()).filter(|one| one.is_reset()) {
-        return code_of_reset(reset);
+    if is_too_large(status) {
+        Code::ResourceExhausted
+    } else if let Some(reset) = reset_of(status) {
+        code_of_reset(reset)
+    } else if causes_of(status).any(<dyn StdError>::is::<TimeoutExpired>) {
+        Code::DeadlineExceeded
+    } else if status.source().is_some() {
+        Code::Unavailable // a status of the server's has no cause
+    } else {
+        status.code()
     }
-    if causes().any(|cause| cause.is::<TimeoutExpired>()) {
-        return Code::DeadlineExceeded;
-    }
-    if causes().next().is_some() {
-        return Code::Unavailable; // a status of the server's has no cause
-    }
-    if status.code() == Code::OutOfRange && status.details().is_empty() && is_size_limit(status.message()) {
-        return Code::ResourceExhausted;
-    }
-    status.code()
 }
 
-/// The code of a stream that the other side reset, as gRPC over HTTP/2 defines it.
+/// Whether a message was not sent or read for its length, which tonic has no type for.
+fn is_too_large(status: &Status) -> bool {
+    let refused = status.code() == Code::OutOfRange
+        && status.details().is_empty()
+        && status.message().contains("coded message length too large");
+    // A request that cannot be written resets its stream; nothing but its length can be wrong with one.
+    refused || reset_of(status).is_some_and(|reset| !reset.is_remote() && !reset.is_library())
+}
+
+/// How the stream was reset, if it was.
+fn reset_of(status: &Status) -> Option<&h2::Error> {
+    causes_of(status).find_map(|cause| cause.downcast_ref::<h2::Error>()).filter(|error| error.is_reset())
+}
+
+/// The code of a stream that was reset, as gRPC over HTTP/2 defines it.
 fn code_of_reset(reset: &h2::Error) -> Code {
     match reset.reason() {
         Some(h2::Reason::REFUSED_STREAM) | None => Code::Unavailable,
@@ -63,13 +77,11 @@ fn code_of_reset(reset: &h2::Error) -> Code {
     }
 }
 
-/// Whether tonic refused a message for its length; it has no type for that, only the sentence.
-fn is_size_limit(message: &str) -> bool {
-    message.contains("coded message length too large")
-}
-
 /// The status' own sentence, and those of its causes: tonic's own is often "transport error" alone.
 fn message_of(status: &Status) -> String {
+    if is_too_large(status) {
+        return format!("a message is larger than the limit of {MAX_MESSAGE_BYTES} bytes");
+    }
     let mut message = status.message().to_owned();
     for cause in causes_of(status) {
         let sentence = cause.to_string();

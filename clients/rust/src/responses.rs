@@ -52,7 +52,7 @@ impl<T: Send + 'static> Responses<T> {
     where
         F: Future<Output = Result<Response<Streaming<T>>, Status>> + Send + 'static,
     {
-        Self::new(Call { timeout, deadline: None, call: Some(Box::pin(call)), responses: None })
+        Self::new(Call { timeout, deadline: None, unmade: Some(Box::pin(call)), responses: None })
     }
 }
 
@@ -73,7 +73,7 @@ impl<T> fmt::Debug for Responses<T> {
 struct Call<T, F> {
     timeout: Option<Duration>,
     deadline: Option<Instant>,
-    call: Option<Pin<Box<F>>>,
+    unmade: Option<Pin<Box<F>>>,
     responses: Option<Streaming<T>>,
 }
 
@@ -85,7 +85,7 @@ where
     type Item = T;
 
     async fn next(&mut self) -> Result<Option<T>, Error> {
-        if self.call.is_some() {
+        if self.unmade.is_some() {
             self.deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         }
         let Some(deadline) = self.deadline else {
@@ -103,7 +103,7 @@ where
     F: Future<Output = Result<Response<Streaming<T>>, Status>>,
 {
     async fn read(&mut self) -> Result<Option<T>, Status> {
-        if let Some(call) = self.call.take() {
+        if let Some(call) = self.unmade.take() {
             self.responses = Some(call.await?.into_inner());
         }
         match &mut self.responses {

@@ -23,7 +23,8 @@ impl Target {
         match self {
             Self::Unix(_) => true,
             Self::Tcp { host, .. } => {
-                host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+                host.eq_ignore_ascii_case("localhost")
+                    || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
             }
         }
     }
@@ -49,10 +50,12 @@ impl FromStr for Target {
         let bare = uri.path_and_query().is_none_or(|rest| rest.as_str() == "/") && !target.ends_with('/');
         match (uri.authority(), uri.host()) {
             // What stands before an @ is no host, however local it looks.
-            (Some(authority), Some(host)) if bare && uri.port().is_some() && !target.contains('@') => Ok(Self::Tcp {
-                authority: authority.as_str().to_owned(),
-                host: host.trim_matches(['[', ']']).to_owned(),
-            }),
+            (Some(authority), Some(host)) if bare && uri.port().is_some() && !target.contains('@') => {
+                Ok(Self::Tcp {
+                    authority: authority.as_str().to_owned(),
+                    host: host.trim_matches(['[', ']']).to_owned(),
+                })
+            }
             _ => Err(not_an_address(target)),
         }
     }
@@ -90,7 +93,8 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for wrong in ["", "unix:", "example.org", "localhost@example.org:1", "a:1/path", "a:1/", "a:1?q=1", "a b:1"] {
+        for wrong in ["", "unix:", "example.org", "localhost@example.org:1", "a:1/path", "a:1/", "a:1?q=1", "a b:1"]
+        {
             assert!(matches!(Target::from_str(wrong), Err(Error::Options(_))), "{wrong}");
         }
     }

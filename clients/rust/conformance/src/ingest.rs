@@ -63,7 +63,10 @@ fn opening(command: &Command) -> Result<IngestOpen, Failure> {
 }
 
 /// Counts what is taken, and stops after as many items as the command says until it is resumed.
-fn source(items: impl Iterator<Item = MemoryInput> + Send, work: Arc<Work>) -> impl Stream<Item = MemoryInput> + Send {
+fn source(
+    items: impl Iterator<Item = MemoryInput> + Send,
+    work: Arc<Work>,
+) -> impl Stream<Item = MemoryInput> + Send {
     let last_before_pause = work.command.pause_after;
     tokio_stream::iter((0_u64..).zip(items)).then(move |(before, item)| {
         let work = work.clone();

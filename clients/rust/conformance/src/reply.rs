@@ -17,8 +17,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn invalid(message: impl ToString) -> Self {
-        Self::Command("INVALID_ARGUMENT", message.to_string())
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::Command("INVALID_ARGUMENT", message.into())
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -90,6 +90,6 @@ pub(crate) fn encoded(message: &impl Message) -> String {
 }
 
 pub(crate) fn decoded<M: Message + Default>(data: &str) -> Result<M, Failure> {
-    let bytes = STANDARD.decode(data).map_err(Failure::invalid)?;
-    M::decode(bytes.as_slice()).map_err(Failure::invalid)
+    let bytes = STANDARD.decode(data).map_err(|error| Failure::invalid(error.to_string()))?;
+    M::decode(bytes.as_slice()).map_err(|error| Failure::invalid(error.to_string()))
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt::Write;
 
-use prost_types::{DescriptorProto, FileDescriptorSet, MethodDescriptorProto};
+use prost_types::{DescriptorProto, FileDescriptorSet, MessageOptions, MethodDescriptorProto};
 
 const PACKAGE: &str = "clag.v1";
 
@@ -45,7 +45,7 @@ pub(crate) fn of_contract(contract: &FileDescriptorSet) -> Result<String, Box<dy
 
 /// Nested messages have other paths in Rust; the contract has none but the entries of maps.
 fn refuse_nested(message: &DescriptorProto) -> Result<(), String> {
-    let is_entry = |nested: &DescriptorProto| nested.options.as_ref().is_some_and(|options| options.map_entry());
+    let is_entry = |nested: &DescriptorProto| nested.options.as_ref().is_some_and(MessageOptions::map_entry);
     if message.nested_type.iter().all(is_entry) {
         Ok(())
     } else {

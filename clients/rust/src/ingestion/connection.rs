@@ -92,7 +92,9 @@ impl<S: Stream<Item: IntoItem>> Run<S> {
 
 async fn next_frame(responses: &mut Streaming<IngestResponse>) -> Result<Received, Error> {
     let response = responses.message().await?.ok_or_else(closed_early)?;
-    response.frame.ok_or_else(|| Error::local(Code::Internal, "the server sent a frame of a kind that is not known"))
+    response
+        .frame
+        .ok_or_else(|| Error::local(Code::Internal, "the server sent a frame of a kind that is not known"))
 }
 
 fn closed_early() -> Error {

@@ -23,12 +23,7 @@ fn fill(window: &mut Window) -> usize {
 }
 
 fn ack(through: u64, credit: u32) -> IngestAck {
-    IngestAck {
-        acked_through: through,
-        durable_through: through,
-        window_items: credit,
-        ..IngestAck::default()
-    }
+    IngestAck { acked_through: through, durable_through: through, window_items: credit, ..IngestAck::default() }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tonic::{Status, Streaming};
 use crate::Talk;
 
 /// What an `expect_…` found instead is this status, with which the call ends and the test fails.
-fn unexpected(frame: Option<Asked>) -> Status {
+fn unexpected(frame: Option<&Asked>) -> Status {
     Status::failed_precondition(format!("the script did not expect {frame:?}"))
 }
 
@@ -46,7 +46,7 @@ impl IngestTalk {
                 self.send(Frame::Opened(opened)).await?;
                 Ok(open)
             }
-            other => Err(unexpected(other)),
+            other => Err(unexpected(other.as_ref())),
         }
     }
 
@@ -54,7 +54,7 @@ impl IngestTalk {
     pub async fn expect_batch(&mut self) -> Result<IngestBatch, Status> {
         match self.read().await? {
             Some(Asked::Batch(batch)) => Ok(batch),
-            other => Err(unexpected(other)),
+            other => Err(unexpected(other.as_ref())),
         }
     }
 
@@ -89,7 +89,7 @@ impl IngestTalk {
                     self.finished(finish.last_seq).await?;
                     return Ok(finish.last_seq);
                 }
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected(other.as_ref())),
             }
         }
     }

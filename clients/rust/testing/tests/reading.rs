@@ -11,12 +11,12 @@ use clag_testing::ScriptedServer;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-fn stage(stage: Stage) -> Result<RetrieveResponse, Status> {
-    Ok(RetrieveResponse { stage: Some(stage) })
+fn stage(stage: Stage) -> RetrieveResponse {
+    RetrieveResponse { stage: Some(stage) }
 }
 
-fn changes(through: &str) -> Result<WatchResponse, Status> {
-    Ok(WatchResponse { through: Some(Revision { token: through.into() }), ..WatchResponse::default() })
+fn changes(through: &str) -> WatchResponse {
+    WatchResponse { through: Some(Revision { token: through.into() }), ..WatchResponse::default() }
 }
 
 /// A server that sends stage one and then nothing, and tells when its caller is gone.
@@ -24,7 +24,7 @@ fn stuck(told: mpsc::UnboundedSender<()>) -> ScriptedServer {
     ScriptedServer::retrieve(move |_, talk| {
         let told = told.clone();
         async move {
-            let _ = talk.responses.send(stage(Stage::Clusters(ClusterSelection::default()))).await;
+            let _ = talk.responses.send(Ok(stage(Stage::Clusters(ClusterSelection::default())))).await;
             talk.responses.closed().await;
             let _ = told.send(());
             Ok(())
@@ -35,8 +35,8 @@ fn stuck(told: mpsc::UnboundedSender<()>) -> ScriptedServer {
 #[tokio::test]
 async fn stages_come_one_by_one_and_end() -> Result<(), Error> {
     let server = ScriptedServer::retrieve(|_, talk| async move {
-        let _ = talk.responses.send(stage(Stage::Clusters(ClusterSelection::default()))).await;
-        let _ = talk.responses.send(stage(Stage::Done(RetrieveDone::default()))).await;
+        let _ = talk.responses.send(Ok(stage(Stage::Clusters(ClusterSelection::default())))).await;
+        let _ = talk.responses.send(Ok(stage(Stage::Done(RetrieveDone::default())))).await;
         Ok(())
     });
     let mut stages = server.client().retrieve(RetrieveRequest::new("warehouse", "where is the pallet?"));
@@ -84,7 +84,7 @@ async fn a_watch_goes_on_after_the_last_response_when_its_connection_breaks() ->
         async move {
             let responses = if number == 1 { ["r1", "r2"] } else { ["r3", "r4"] };
             for through in responses {
-                let _ = talk.responses.send(changes(through)).await;
+                let _ = talk.responses.send(Ok(changes(through))).await;
             }
             Err(Status::unavailable("going away"))
         }
