@@ -131,7 +131,8 @@ export class ClagClient implements Disposable {
       readMaxBytes: MAX_MESSAGE_BYTES,
       writeMaxBytes: MAX_MESSAGE_BYTES,
     });
-    const defaults = { headers, timeoutMs: this.#timeoutMs, closed: this.#closed.signal };
+    const { statuses } = this.#session;
+    const defaults = { headers, timeoutMs: this.#timeoutMs, closed: this.#closed.signal, statuses };
     this.transport = new ClientTransport(wire, defaults);
     this.memory = createClient(MemoryService, this.transport);
     this.clusters = createClient(ClusterService, this.transport);

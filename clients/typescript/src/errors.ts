@@ -75,8 +75,9 @@ export class SourceError extends Error {
  *
  * @param error - what the call raised.
  * @param signal - the caller's, which may be why it failed.
+ * @param status - the failure that the server told, where it is known to have told one.
  */
-export function failureOf(error: unknown, signal?: AbortSignal): ClagError {
+export function failureOf(error: unknown, signal?: AbortSignal, status?: ConnectError): ClagError {
   if (error instanceof ClagError) {
     return error;
   }
@@ -86,6 +87,9 @@ export function failureOf(error: unknown, signal?: AbortSignal): ClagError {
   }
   if (signal?.aborted) {
     return abortedBy(signal);
+  }
+  if (status !== undefined) {
+    return toldByServer(status);
   }
   if (told.code === Code.DeadlineExceeded) {
     return new ClagError("the deadline passed", Code.DeadlineExceeded, { cause: error });

@@ -13,6 +13,8 @@ import {
 
 import { Http2SessionManager, type Http2SessionOptions } from "@connectrpc/connect-node";
 
+import { Statuses } from "./statuses.js";
+
 /**
  * Bytes in flight to us on a stream. Node's own 64 KiB is less than one answer may hold.
  */
@@ -34,6 +36,8 @@ type SessionOptions = ClientSessionOptions | SecureClientSessionOptions;
 export class Session {
   /** The origin that requests must have. */
   readonly authority: string;
+  /** How the calls over it ended. */
+  readonly statuses = new Statuses();
   readonly #make: () => Http2SessionManager;
   #current: Http2SessionManager;
   #retired: Http2SessionManager[] = [];
@@ -57,7 +61,9 @@ export class Session {
   /** Open a stream; connects where need be. */
   async request(...args: Parameters<Http2SessionManager["request"]>): Promise<ClientHttp2Stream> {
     const manager = this.#current;
+    const listen = this.statuses.follow(args[2]);
     const stream = await manager.request(...args);
+    listen(stream);
     stream.once("close", () => {
       if (stream.rstCode === constants.NGHTTP2_ENHANCE_YOUR_CALM && manager === this.#current) {
         this.#retired = this.#retired.filter((one) => one.state() === "open").concat(manager);

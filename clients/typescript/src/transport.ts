@@ -8,9 +8,10 @@
 import { create, type DescMessage, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
 import type { Transport } from "@connectrpc/connect";
 
-import { failureOf } from "./errors.js";
+import { type ClagError, failureOf } from "./errors.js";
 import { Linked } from "./linked.js";
 import { measure } from "./measure.js";
+import { CALL_HEADER, type HeardCall, type Statuses } from "./statuses.js";
 
 /** What a client gives to all its calls. */
 export interface CallDefaults {
@@ -20,6 +21,32 @@ export interface CallDefaults {
   readonly timeoutMs: number;
   /** Aborted when the client is closed. */
   readonly closed: AbortSignal;
+  /** How the calls end. */
+  readonly statuses: Statuses;
+}
+
+/** One call: the signals that cancel it, and how the server says that it ended. */
+class Call extends Linked {
+  readonly #heard: HeardCall;
+
+  constructor(heard: HeardCall, ...signals: (AbortSignal | undefined)[]) {
+    super(...signals);
+    this.#heard = heard;
+  }
+
+  get id(): string {
+    return this.#heard.id;
+  }
+
+  /** Return what it failed with. */
+  failure(error: unknown): ClagError {
+    return failureOf(error, this.signal, this.#heard.failure());
+  }
+
+  end(): void {
+    this.#heard.end();
+    this.unlink();
+  }
 }
 
 /** Adds the defaults of a client, refuses texts without a UTF-8 form, and raises `ClagError`. */
@@ -37,7 +64,7 @@ export class ClientTransport implements Transport {
   }
 
   unary: Transport["unary"] = async (method, signal, timeoutMs, header, input, values) => {
-    const call = new Linked(this.#defaults.closed, signal);
+    const call = this.#call(signal);
     try {
       const message = checked(method.input, input);
       const limit = timeoutMs ?? this.#defaults.timeoutMs;
@@ -45,32 +72,37 @@ export class ClientTransport implements Transport {
         method,
         call.signal,
         limit,
-        this.#headers(header),
+        this.#headers(header, call),
         message as never,
         values,
       );
     } catch (error) {
-      throw failureOf(error, call.signal);
+      throw call.failure(error);
     } finally {
-      call.unlink();
+      call.end();
     }
   };
 
   stream: Transport["stream"] = async (method, signal, timeoutMs, header, input, values) => {
-    const call = new Linked(this.#defaults.closed, signal);
+    const call = this.#call(signal);
     try {
       const messages = eachChecked(method.input, input) as never;
-      const headers = this.#headers(header);
+      const headers = this.#headers(header, call);
       const response = await this.#wire.stream(method, call.signal, timeoutMs, headers, messages, values);
       return { ...response, message: told(response.message, call) };
     } catch (error) {
-      call.unlink();
-      throw failureOf(error, call.signal);
+      call.end();
+      throw call.failure(error);
     }
   };
 
-  #headers(given: ConstructorParameters<typeof Headers>[0]): Headers {
+  #call(signal: AbortSignal | undefined): Call {
+    return new Call(this.#defaults.statuses.begin(), this.#defaults.closed, signal);
+  }
+
+  #headers(given: ConstructorParameters<typeof Headers>[0], call: Call): Headers {
     const headers = new Headers(given);
+    headers.set(CALL_HEADER, call.id);
     for (const [name, value] of this.#defaults.headers) {
       headers.set(name, value);
     }
@@ -93,12 +125,12 @@ async function* eachChecked<Desc extends DescMessage>(
   }
 }
 
-async function* told<T>(messages: AsyncIterable<T>, call: Linked): AsyncGenerator<T> {
+async function* told<T>(messages: AsyncIterable<T>, call: Call): AsyncGenerator<T> {
   try {
     yield* messages;
   } catch (error) {
-    throw failureOf(error, call.signal);
+    throw call.failure(error);
   } finally {
-    call.unlink();
+    call.end();
   }
 }
