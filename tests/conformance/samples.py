@@ -122,6 +122,11 @@ def _set(message: Message, field: FieldDescriptor, values: _Values, depth: int) 
         setattr(message, field.name, values.scalar(field))
 
 
+def _enum_of(field: FieldDescriptor) -> EnumDescriptor:
+    assert field.enum_type is not None
+    return field.enum_type
+
+
 def _first(choice: OneofDescriptor) -> FieldDescriptor:
     return choice.fields[0]
 
@@ -144,7 +149,7 @@ def _fixed(
         if field.type == _F.TYPE_BOOL:
             return truth
         if field.type == _F.TYPE_ENUM:
-            return enum(field.enum_type)
+            return enum(_enum_of(field))
         if field.type in (_F.TYPE_FLOAT, _F.TYPE_DOUBLE):
             return numbers[field.type == _F.TYPE_DOUBLE]
         return integer(*_INTEGERS[field.type])
@@ -229,7 +234,7 @@ def _random(descriptor: Descriptor, seed: int, count: int) -> Iterator[Message]:
         if field.type == _F.TYPE_BOOL:
             return dice.random() < 0.5
         if field.type == _F.TYPE_ENUM:
-            return dice.choice(field.enum_type.values).number
+            return dice.choice(_enum_of(field).values).number
         if field.type == _F.TYPE_FLOAT:
             return dice.choice((0.0, 1.5, -2.25, dice.uniform(-1, 1), _FLT_MAX))
         if field.type == _F.TYPE_DOUBLE:

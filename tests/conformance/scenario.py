@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 __all__ = ["FOLDER", "Scenario", "ScenarioError", "ServerKind", "load"]
 

@@ -12,8 +12,8 @@ mappings and lists: `${created.memory.etag}`. A mapping with one key that begins
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from tests.conformance.samples import PLANES
 
@@ -64,7 +64,7 @@ def _numbered(value: Any, variables: Mapping[str, Any]) -> list[Any]:
     return [rendered(template, {**variables, "n": number}) for number in range(1, int(count) + 1)]
 
 
-_GENERATORS = {
+_GENERATORS: Final[dict[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
     "$repeat": _repeat,
     "$numbered": _numbered,
     "$planes": lambda _value, _variables: PLANES,

@@ -13,7 +13,8 @@ from typing import Any, Self
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.message import Message
 
-from tests.conformance.double import CODES, Behaviour, Double, serving
+from tests.conformance.double import Behaviour, Double, serving
+from tests.conformance.failures import CODES
 from tests.conformance.proxy import Proxy
 from tests.conformance.runner_process import Answer, Pending, RunnerProcess
 from tests.conformance.scenario import Scenario

@@ -9,6 +9,7 @@ from typing import Any
 
 from clag.v1 import memory_service_pb2 as pb
 from clag_client import AsyncClient, NewMemory
+from clag_client.aio import DEFAULT_TIMEOUT_S
 
 from tests.conformance.pyrunner.wire import (
     Json,
@@ -43,8 +44,12 @@ class AsyncFace:
 
     async def op_connect(self, work: Work) -> Json:
         command = work.command
-        timeout = {} if work.timeout_s is None else {"timeout_s": work.timeout_s}
-        client = AsyncClient(command["target"], token=command.get("token", ""), tls=tls_of(command), **timeout)
+        client = AsyncClient(
+            command["target"],
+            token=command.get("token", ""),
+            tls=tls_of(command),
+            timeout_s=work.timeout_s or DEFAULT_TIMEOUT_S,
+        )
         self._clients[command.get("name", "a")] = client
         return {}
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from clag.v1 import memory_service_pb2 as pb
 from clag_client import Client, NewMemory
+from clag_client.aio import DEFAULT_TIMEOUT_S
 
 from tests.conformance.pyrunner.wire import (
     Json,
@@ -45,8 +46,12 @@ class SyncFace:
 
     def op_connect(self, work: Work) -> Json:
         command = work.command
-        timeout = {} if work.timeout_s is None else {"timeout_s": work.timeout_s}
-        client = Client(command["target"], token=command.get("token", ""), tls=tls_of(command), **timeout)
+        client = Client(
+            command["target"],
+            token=command.get("token", ""),
+            tls=tls_of(command),
+            timeout_s=work.timeout_s or DEFAULT_TIMEOUT_S,
+        )
         self._clients[command.get("name", "a")] = client
         return {}
 

@@ -6,7 +6,7 @@ import base64
 import concurrent.futures
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import grpc
 from clag.v1 import admin_service_pb2, cluster_service_pb2, memory_service_pb2, types_pb2
@@ -102,7 +102,7 @@ def options_of(request: memory_service_pb2.RetrieveRequest) -> RetrieveOptions:
     """The options of a retrieval, as the client takes them."""
     given = {field.name: value for field, value in request.ListFields()}
     del given["namespace"], given["query"]
-    return RetrieveOptions(**given)  # type: ignore[typeddict-item]  # the fields are named alike
+    return cast("RetrieveOptions", given)  # the fields are named alike
 
 
 def tls_of(command: Mapping[str, Any]) -> Tls | None:

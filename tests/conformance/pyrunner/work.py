@@ -33,8 +33,8 @@ class Work:
         self._emit = emit
         self._finals: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._on_cancel: Callable[[], None] | None = None
-        self._on_resume: Callable[[], None] | None = None
+        self._on_cancel: Callable[[], object] | None = None
+        self._on_resume: Callable[[], object] | None = None
         self._resumed = False
 
     @property
@@ -80,7 +80,7 @@ class Work:
         """How far an ingestion has come."""
         return {"taken": self.taken, "outcomes": self.outcomes}
 
-    def on_cancel(self, action: Callable[[], None]) -> None:
+    def on_cancel(self, action: Callable[[], object]) -> None:
         """Say how this is cancelled. Called at once where it was asked for already."""
         with self._lock:
             self._on_cancel = action
@@ -88,7 +88,7 @@ class Work:
         if due:
             action()
 
-    def on_resume(self, action: Callable[[], None]) -> None:
+    def on_resume(self, action: Callable[[], object]) -> None:
         """Say how the source goes on, or the reader of outcomes. Called at once where it was asked for already."""
         with self._lock:
             self._on_resume = action
