@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 TORCH ?=
 UV_FLAGS := $(if $(TORCH),--torch-backend=$(TORCH))
 
-.PHONY: help demo test setup models generate check lint types contract format bench constraints clean
+.PHONY: help demo test setup models generate check lint types contract format bench constraints clients conformance clean
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,20 @@ contract: setup ## Lint and format of proto/, generated code is current, no brea
 format: setup ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+clients: setup ## Generate, build and test the clients whose toolchain is there
+	@for script in clients/*/build.sh; do \
+		language=$$(basename $$(dirname $$script)); \
+		case $$language in \
+			go) tool=go ;; typescript) tool=npm ;; rust) tool=cargo ;; java) tool=mvn ;; cpp) tool=cmake ;; csharp) tool=dotnet ;; \
+			*) tool=sh ;; \
+		esac; \
+		if command -v $$tool >/dev/null; then echo "== $$language"; ./$$script || exit 1; \
+		else echo "== $$language: left out, there is no $$tool"; fi; \
+	done
+
+conformance: setup ## Hold every client that is built to the same behaviour
+	$(BIN)/python -m tests.conformance --present-only
 
 bench: setup models ## Measure ingest and retrieval
 	$(BIN)/python -m bench ingest

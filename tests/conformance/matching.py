@@ -48,7 +48,10 @@ def mismatch(actual: Any, expected: Any, where: str = "answer") -> str | None:
         return f"{where} is missing, expected {_shown(expected)}"
     if isinstance(expected, list):
         return _list(actual, expected, where)
-    same = _number(actual) == _number(expected) if _both_numbers(actual, expected) else actual == expected
+    if _both_numbers(actual, expected):
+        same = _number(actual) == _number(expected)
+    else:
+        same = actual == expected and isinstance(actual, bool) is isinstance(expected, bool)
     return None if same else f"{where} is {_shown(actual)}, expected {_shown(expected)}"
 
 

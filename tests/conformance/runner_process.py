@@ -170,7 +170,7 @@ class RunnerProcess:
         try:
             await process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            raise RunnerFailed(f"the runner has ended{self._said()}") from None
+            raise RunnerFailed(f"the runner ended with {await process.wait()}{self._said()}") from None
         return pending
 
     async def kill(self) -> None:
