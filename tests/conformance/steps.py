@@ -21,7 +21,7 @@ from tests.conformance.world import Failed, Started, World
 
 __all__ = ["run_step"]
 
-_WITHIN_S: Final = 45.0
+_WITHIN_S: Final = 60.0
 _POLL_S: Final = 0.02
 _STILL_S: Final = 1.0
 _MODIFIERS: Final = {"request", "requests", "half_close", "timeout_ms", "as", "client"}

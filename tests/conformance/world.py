@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -167,7 +168,8 @@ class World:
     async def _serve(self) -> None:
         kind = self.scenario.server
         if kind.kind == "double":
-            self.double = Double(Behaviour(**kind.double))
+            # A copy: the double uses up its faults, and the scenario is played again for the next language.
+            self.double = Double(Behaviour(**copy.deepcopy(dict(kind.double))))
             self.variables["server"] = await self._stack.enter_async_context(serving(self.double))
         elif kind.kind == "real":
             if kind.fresh:
