@@ -60,11 +60,9 @@ class Double:
             match request.WhichOneof("frame"):
                 case "batch":
                     stream.take(request)
-                    if stream.position in self.behaviour.end_quietly_after:
-                        self.behaviour.end_quietly_after.remove(stream.position)
+                    if _due(self.behaviour.end_quietly_after, stream.position):
                         return
-                    if stream.position in self.behaviour.cut_after:
-                        self.behaviour.cut_after.remove(stream.position)
+                    if _due(self.behaviour.cut_after, stream.position):
                         await fail(
                             context, "DRAINING", code=self.behaviour.cut_code, retry_ms=self.behaviour.retry_ms
                         )
@@ -138,6 +136,14 @@ class Double:
     def _note_token(self, context: Any) -> None:
         told = [str(value) for key, value in context.invocation_metadata() if key == "authorization"]
         self.seen.tokens += [token for token in told if token not in self.seen.tokens]
+
+
+def _due(faults: list[int], position: int) -> bool:
+    """Whether a fault is due by this position; those that are become past."""
+    later = [one for one in faults if one > position]
+    due = len(later) < len(faults)
+    faults[:] = later
+    return due
 
 
 def _overhead(size: int) -> int:

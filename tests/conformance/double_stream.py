@@ -24,10 +24,10 @@ class Behaviour:
         again_after_ms: where a window is 0: the acknowledgement comes again after so long with the next window.
         lag: items that are durable and not yet acknowledged, at most.
         hold: whether acknowledgements wait until a scenario releases them.
-        cut_after: numbers of stored items at which the connection fails, before their acknowledgement, each once.
+        cut_after: numbers of stored items from which on the connection fails, before an acknowledgement, each once.
         cut_code: the code that it fails with.
         retry_ms: the wait that the failure asks for; None for none.
-        end_quietly_after: numbers of stored items at which the stream ends as if all were well, each once.
+        end_quietly_after: numbers of stored items from which on the stream ends as if all were well, each once.
         fence_opens: how many opens from the first are answered with STREAM_FENCED.
         refuse_opens: how many opens from the first fail with UNAVAILABLE.
         level: the level that outcomes report.

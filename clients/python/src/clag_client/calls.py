@@ -88,4 +88,4 @@ async def _answers(
             async for answer in call:
                 yield answer
     except grpc.aio.AioRpcError as error:
-        raise status.told(error) from None
+        raise await status.told(error) from None

@@ -1,7 +1,7 @@
 """What a call says whose client is closed while it runs.
 
-grpc.aio raises CancelledError in whoever waits for a call of a channel that is closed. To asyncio that is a task which
-was cancelled and ends in silence: here it becomes an error, and only the caller's own cancellation stays one.
+grpc.aio raises CancelledError in whoever waits for a call of a channel that is closed. To asyncio that is a task
+which was cancelled and ends in silence: here it becomes an error, and only the caller's own cancellation stays one.
 """
 
 from __future__ import annotations

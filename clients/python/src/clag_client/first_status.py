@@ -1,14 +1,16 @@
 """The status that a stream really ended with.
 
-When the server ends a call while we are writing to it, the failed write replaces the call's status by INTERNAL
+When the server ends a call while we are writing to it, the failed write sets the call's status to INTERNAL
 ("Internal error from Core") in grpc.aio: in 44 of 60 trials the server's own status, and with it the reason, was
-lost (grpcio 1.85). The call's done callback still sees the first one.
+lost (grpcio 1.85). Where the server's came first, the call's done callback has seen it; where the write failed
+first, the server's takes its place a moment later.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 
@@ -17,6 +19,10 @@ from clag_client.errors import ClagError, from_rpc
 __all__ = ["FirstStatus"]
 
 T = TypeVar("T")
+
+_FROM_CORE: Final = "Internal error from Core"
+_TRIES: Final = 50
+_PAUSE_S: Final = 0.02
 
 
 class FirstStatus:
@@ -27,15 +33,34 @@ class FirstStatus:
     """
 
     def __init__(self, call: grpc.aio.Call) -> None:
+        self._call: Any = call
         self._error: grpc.aio.AioRpcError | None = None
         call.add_done_callback(self._ended)
 
-    def told(self, error: grpc.aio.AioRpcError) -> ClagError:
-        """Return what the server said in place of what a read or write raised, if it said something."""
+    async def told(self, error: grpc.aio.AioRpcError) -> ClagError:
+        """Return what the server said in place of what a read or write raised, if it said something.
+
+        A write that failed, and of which nothing more is heard for a second, is a connection that broke.
+        """
         said = self._error or error
+        for _ in range(_TRIES):
+            if not _failed_write(said):
+                break
+            await asyncio.sleep(_PAUSE_S)
+            said = await self._now()
+        if _failed_write(said):
+            return ClagError(grpc.StatusCode.UNAVAILABLE, "the connection broke while it was written to")
         if said.code() == grpc.StatusCode.OK:
             return ClagError(grpc.StatusCode.UNAVAILABLE, "the server ended the stream before it was finished")
         return from_rpc(said)
+
+    async def _now(self) -> grpc.aio.AioRpcError:
+        call = self._call
+        none = grpc.aio.Metadata()
+        initial, trailing = await call.initial_metadata(), await call.trailing_metadata()
+        return grpc.aio.AioRpcError(
+            await call.code(), initial or none, trailing or none, await call.details() or ""
+        )
 
     def _ended(self, call: Any) -> None:  # typed differently from one version of the stubs to the next
         code = _at_once(call.code())
@@ -44,6 +69,10 @@ class FirstStatus:
             none = grpc.aio.Metadata()
             details = _at_once(call.details()) or ""
             self._error = grpc.aio.AioRpcError(code, initial or none, trailing or none, details)
+
+
+def _failed_write(error: grpc.aio.AioRpcError) -> bool:
+    return error.code() is grpc.StatusCode.INTERNAL and (error.details() or "").startswith(_FROM_CORE)
 
 
 def _at_once(waiting: Coroutine[Any, Any, T]) -> T | None:

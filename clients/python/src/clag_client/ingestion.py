@@ -189,9 +189,9 @@ class Ingestion:
                 await self._read_acks(call)
                 writer.cancel()
         except grpc.aio.AioRpcError as error:
-            raise status.told(error) from None
+            raise await status.told(error) from None
         except BaseExceptionGroup as errors:
-            told = _told(errors, status)
+            told = await _told(errors, status)
             raise told from told.__cause__
         finally:
             call.cancel()
@@ -309,10 +309,10 @@ async def _read(call: _Call) -> pb.IngestResponse:
     raise ClagError(grpc.StatusCode.UNAVAILABLE, "the server ended the stream before it was finished")
 
 
-def _told(errors: BaseExceptionGroup[BaseException], status: FirstStatus) -> BaseException:
+async def _told(errors: BaseExceptionGroup[BaseException], status: FirstStatus) -> BaseException:
     """Pick what to tell the caller out of what the reader and the writer met."""
     for error in errors.exceptions:
         if isinstance(error, SourceError):
             return error
     first = errors.exceptions[0]
-    return status.told(first) if isinstance(first, grpc.aio.AioRpcError) else first
+    return await status.told(first) if isinstance(first, grpc.aio.AioRpcError) else first

@@ -13,7 +13,7 @@ import grpc
 
 from clag_client.errors import ClagError
 
-__all__ = ["Iteration", "Loop", "in_thread"]
+__all__ = ["Iteration", "Loop"]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -111,20 +111,11 @@ class Iteration(Generic[T]):
             raise
 
     def cancel(self) -> None:
-        """End it from another thread: whoever waits for the next item gets a `ClagError` with the code CANCELLED."""
+        """End it from another thread: who waits for the next item gets a `ClagError` with the code CANCELLED."""
         with self._lock:
             self._cancelled = True
             if self._running is not None:
                 self._running.cancel()
-
-
-async def in_thread(items: Iterator[T]) -> AsyncIterator[T]:
-    """Yield the items of an iterator that is read in another thread, so that it may wait."""
-    while True:
-        item = await asyncio.to_thread(next, items, _END)
-        if item is _END:
-            return
-        yield item  # type: ignore[misc]  # not the end mark
 
 
 def _cancelled() -> ClagError:

@@ -174,7 +174,7 @@ class RetrievalStream:
             async for frame in self._call:
                 self._take(frame)
         except grpc.aio.AioRpcError as error:
-            failure = self._status.told(error)
+            failure = await self._status.told(error)
         finally:
             self._failure = failure
             self._opened.set()

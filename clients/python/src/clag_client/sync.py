@@ -15,8 +15,9 @@ from clag_client.aio import DEFAULT_TIMEOUT_S, AsyncClient
 from clag_client.answers import SyncAnswerCalls
 from clag_client.clusters import SyncClusterCalls
 from clag_client.connect import Tls
+from clag_client.in_thread import in_thread
 from clag_client.ingestion import Ingestion
-from clag_client.loop import Iteration, Loop, in_thread
+from clag_client.loop import Iteration, Loop
 from clag_client.outcomes import Outcome
 from clag_client.retry import RetryPolicy
 from clag_client.sync_calls import SyncCalls

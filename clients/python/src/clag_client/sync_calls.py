@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from clag_client.calls import StreamMethod, UnaryMethod
-from clag_client.loop import in_thread
+from clag_client.in_thread import in_thread
 
 if TYPE_CHECKING:
     from clag.v1.admin_service_pb2_grpc import AdminServiceAsyncStub  # these exist for type checkers only

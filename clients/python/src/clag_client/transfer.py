@@ -150,10 +150,10 @@ class _Importing:
                 finished = await self._read_acks(call)
                 writer.cancel()
         except grpc.aio.AioRpcError as error:
-            raise status.told(error) from None
+            raise await status.told(error) from None
         except BaseExceptionGroup as errors:
             first = errors.exceptions[0]
-            raise (status.told(first) if isinstance(first, grpc.aio.AioRpcError) else first) from None
+            raise (await status.told(first) if isinstance(first, grpc.aio.AioRpcError) else first) from None
         else:
             return finished
         finally:
