@@ -5,6 +5,7 @@
  */
 
 import {
+  create,
   createRegistry,
   type DescMethod,
   type DescMethodStreaming,
@@ -15,7 +16,10 @@ import {
 import { file_clag_v1_admin_service } from "../src/gen/clag/v1/admin_service_pb.js";
 import { file_clag_v1_cluster_service } from "../src/gen/clag/v1/cluster_service_pb.js";
 import {
+  AnswerRequestSchema,
+  AnswerResponseSchema,
   file_clag_v1_memory_service,
+  GetContextRequestSchema,
   GetContextResponseSchema,
   RetrieveRequestSchema,
   RetrieveResponseSchema,
@@ -23,7 +27,7 @@ import {
   WatchResponseSchema,
 } from "../src/gen/clag/v1/memory_service_pb.js";
 import { file_clag_v1_types } from "../src/gen/clag/v1/types_pb.js";
-import { ClagClient, type ClientOptions } from "../src/index.js";
+import { ClagClient, ClagError, type ClientOptions, Code } from "../src/index.js";
 import { decoded, encoded } from "./encode.js";
 import { type IngestCommand, Ingesting } from "./ingesting.js";
 
@@ -109,13 +113,15 @@ export class Runner {
         return this.#retrieve(command, signal);
       case "context":
         return this.#context(command, signal);
+      case "answer":
+        return this.#answer(command, signal);
       case "watch":
         return this.#watch(command, signal);
       case "cancel":
         this.#signals.get(command.target)?.abort();
         return {};
       default:
-        throw new TypeError(`there is no command ${command.op}`);
+        throw new ClagError(`there is no command ${command.op}`, Code.Unimplemented);
     }
   }
 
@@ -165,7 +171,9 @@ export class Runner {
   }
 
   #ingest(command: Command, signal: AbortSignal): Promise<object> {
-    const ingesting = new Ingesting(this.#client(command), command, signal);
+    const { timeout_ms: limit } = command;
+    const ending = limit === undefined ? signal : AbortSignal.any([signal, AbortSignal.timeout(limit)]);
+    const ingesting = new Ingesting(this.#client(command), command, ending);
     this.#ingesting.set(command.id, ingesting);
     return ingesting.run((event) => this.#event(command, event));
   }
@@ -182,9 +190,18 @@ export class Runner {
   }
 
   async #context(command: Command, signal: AbortSignal): Promise<object> {
-    const request = decoded(RetrieveRequestSchema, command.request);
-    const response = await this.#client(command).getContext(request, callOptions(command, signal));
+    const { retrieve } = decoded(GetContextRequestSchema, command.request);
+    const query = retrieve ?? create(RetrieveRequestSchema);
+    const response = await this.#client(command).getContext(query, callOptions(command, signal));
     return { response: encoded(GetContextResponseSchema, response) };
+  }
+
+  async #answer(command: Command, signal: AbortSignal): Promise<object> {
+    const request = decoded(AnswerRequestSchema, command.request);
+    for await (const response of this.#client(command).answer(request, callOptions(command, signal))) {
+      this.#event(command, { response: encoded(AnswerResponseSchema, response) });
+    }
+    return {};
   }
 
   async #watch(command: Command, signal: AbortSignal): Promise<object> {

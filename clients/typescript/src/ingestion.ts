@@ -14,9 +14,6 @@
  * @module
  */
 
-import { setImmediate } from "node:timers/promises";
-
-import { create } from "@bufbuild/protobuf";
 import type { Client } from "@connectrpc/connect";
 
 import { BoundedQueue, Changed } from "./changed.js";
@@ -27,12 +24,11 @@ import {
   type IngestFinished,
   type IngestOpen,
   type IngestOpened,
-  type IngestRequest,
-  IngestRequestSchema,
   type MemoryService,
 } from "./gen/clag/v1/memory_service_pb.js";
 import { Linked } from "./linked.js";
 import { lostOutcome, type Outcome, outcomeOf } from "./outcomes.js";
+import { Connection, ingestRequests } from "./requests.js";
 import type { Outage } from "./retry.js";
 import { type Items, Source } from "./source.js";
 import { SendWindow } from "./window.js";
@@ -47,14 +43,6 @@ export interface IngestionParts {
   readonly opening: IngestOpen;
   readonly outage: Outage;
   readonly signals: readonly (AbortSignal | undefined)[];
-}
-
-/** One connection of an ingestion. */
-class Connection extends Linked {
-  opened = false;
-  over = false;
-  /** Why we ended it ourselves. */
-  failure: Error | undefined;
 }
 
 /**
@@ -194,7 +182,10 @@ export class Ingestion implements AsyncIterableIterator<Outcome>, AsyncDisposabl
     const connection = new Connection(this.#ended.signal);
     let goodbye: NodeJS.Timeout | undefined;
     try {
-      const responses = this.#memory.ingest(this.#requests(connection), { signal: connection.signal });
+      const responses = this.#memory.ingest(
+        ingestRequests(this.#opening, this.#window, this.#awaited, connection),
+        { signal: connection.signal },
+      );
       for await (const { frame } of responses) {
         if (!connection.opened) {
           if (frame.case !== "opened") {
@@ -261,49 +252,5 @@ export class Ingestion implements AsyncIterableIterator<Outcome>, AsyncDisposabl
       await this.#outcomes.put(outcome);
     }
     this.#window.advance(Number(ack.ackedThrough), Number(ack.durableThrough), ack.windowItems);
-  }
-
-  /** What is sent over a connection: open, what the credit allows, oldest first, then finish. */
-  async *#requests(connection: Connection): AsyncGenerator<IngestRequest> {
-    const window = this.#window;
-    yield create(IngestRequestSchema, { frame: { case: "open", value: this.#opening } });
-    await this.#changed.until(() => connection.over || connection.opened);
-    let following = window.durable + 1;
-    for (;;) {
-      const allSent = () => window.end !== undefined && following > window.last;
-      await this.#changed.until(() => connection.over || window.maySend(following) || allSent());
-      if (connection.over) {
-        return;
-      }
-      if (window.partial(following)) {
-        await setImmediate(); // a source that has more to give makes whole frames this way
-        if (connection.over) {
-          return;
-        }
-      }
-      const items = window.batch(following);
-      if (items.length === 0) {
-        break;
-      }
-      for (const [at, item] of items.entries()) {
-        this.#awaited.set(following + at, item.memoryId);
-      }
-      yield create(IngestRequestSchema, {
-        frame: { case: "batch", value: { firstSeq: BigInt(following), items } },
-      });
-      following += items.length;
-    }
-    await this.#changed.until(() => connection.over || window.durable >= following - 1);
-    if (connection.over) {
-      return;
-    }
-    if (window.end?.failure !== undefined) {
-      connection.failure = window.end.failure;
-      connection.abort();
-      return;
-    }
-    yield create(IngestRequestSchema, {
-      frame: { case: "finish", value: { lastSeq: BigInt(following - 1) } },
-    });
   }
 }
