@@ -116,5 +116,6 @@ def _closed_from_here(address: str) -> None:
     client = Client(address)
     future = client.call_future(client.memory.GetMemory, SLOW)
     client.close()
+    client.close()
     with pytest.raises((ClagError, concurrent.futures.CancelledError)):
         future.result(20)

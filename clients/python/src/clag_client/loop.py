@@ -26,12 +26,27 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._closing = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="clag-client", daemon=True)
         self._thread.start()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it runs nothing any more, or soon."""
+        return self._closing
+
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine there; cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine there; cancelling the future cancels it.
+
+        Raises:
+            ClagError: if the client is closed: nothing would run it any more.
+        """
+        with self._lock:
+            if not self._closing:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise ClagError(grpc.StatusCode.CANCELLED, "the client is closed")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for it; an interrupt of the waiting thread cancels it."""
@@ -46,7 +61,12 @@ class Loop:
 
     def close(self) -> None:
         """Cancel what still runs, for whoever waits for it in another thread, and end the thread."""
-        self.run(_cancel_others())
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            others = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)
+        others.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -62,7 +82,8 @@ class Loop:
         try:
             yield value
         finally:
-            self.run(_leave(manager))
+            if not self._closing:  # closing cancels all that runs, and leaves nothing that could be left
+                self.run(_leave(manager))
 
 
 class Iteration(Generic[T]):

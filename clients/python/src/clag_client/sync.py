@@ -58,8 +58,8 @@ class SyncIngestion:
 class Client(SyncCalls, SyncClusterCalls, SyncAnswerCalls):
     """A connection to a CLAG server for programs without an event loop. Methods as those of `AsyncClient`.
 
-    It may be used by several threads at once. What the context managers of streams give has `cancel()`, which ends it
-    from another thread.
+    It may be used by several threads at once. What the context managers of streams give has `cancel()`, which ends
+    it from another thread.
     """
 
     def __init__(
@@ -91,7 +91,9 @@ class Client(SyncCalls, SyncClusterCalls, SyncAnswerCalls):
         self.close()
 
     def close(self) -> None:
-        """Cancel what is running, close the connection and end the thread."""
+        """Cancel what is running, close the connection and end the thread; once more is no error."""
+        if self._loop.closed:
+            return
         try:
             self._loop.run(self._client.close())
         finally:
