@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -195,7 +196,8 @@ class RunnerProcess:
         self._errors.unlink(missing_ok=True)
 
     def _signal(self, number: signal.Signals) -> None:
-        os.killpg(self._running().pid, number)
+        with suppress(ProcessLookupError):  # it ended by itself, and asyncio has not heard of it yet
+            os.killpg(self._running().pid, number)
 
     def _running(self) -> asyncio.subprocess.Process:
         assert self._process is not None

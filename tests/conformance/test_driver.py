@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml  # type: ignore[import-untyped]
@@ -15,6 +17,7 @@ from tests.conformance.failures import CODES
 from tests.conformance.languages import Language
 from tests.conformance.matching import mismatch
 from tests.conformance.matrix import failed, table
+from tests.conformance.runner_process import RunnerProcess
 from tests.conformance.samples import KINDS, samples
 from tests.conformance.scenario import Scenario, ScenarioError, ServerKind, load
 from tests.conformance.suite import Result, Status, run_suite
@@ -155,3 +158,14 @@ def test_a_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     with pytest.raises(ScenarioError, match="expects"):
         load(folder=tmp_path)
+
+
+async def test_a_runner_that_is_gone_already_is_killed_without_an_error() -> None:
+    gone = await asyncio.create_subprocess_exec("true", start_new_session=True)
+    await gone.wait()
+    runner = RunnerProcess(Language("l", command=("true",)))
+    process = mock.Mock(pid=gone.pid, returncode=None, stdin=mock.Mock(), wait=mock.AsyncMock(return_value=0))
+    runner._process = process
+    await runner.kill()
+    process.wait.assert_awaited_once()
+    await runner.close()
