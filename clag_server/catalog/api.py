@@ -203,10 +203,14 @@ class Catalog(
         """Embedded members of the episodes."""
 
     async def members_of(self, ns: int, keys: Sequence[int]) -> EpisodeMembers:
-        """The same four arrays for given memories, in the order asked; missing or unembedded ones left out."""
+        """The same arrays for given memories, in the order asked; missing or unembedded ones left out."""
 
     async def successors(self, ns: int, *, runs: int, length: int) -> tuple[Matrix, Matrix]:
-        """A sample of memories' vectors (n, dim), and of those that followed each in its session (n, dim)."""
+        """A sample of memories' vectors (n, dim), and of those that followed each in its session (n, dim).
+
+        Sampled are `runs` runs of `length` memories in order of arrival, spread over the namespace; n is 0 where no
+        memory followed another.
+        """
 
     async def keys_of_placements(self, ns: int, placement_ids: Sequence[int]) -> Mapping[int, int]:
         """Current placements only: placement id -> key. Stale ids are absent."""

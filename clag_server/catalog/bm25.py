@@ -20,7 +20,6 @@ K1: Final = 0.9
 B: Final = 0.4
 """How much a long text has to hold more of a word than a short one: 0 not at all, 1 in proportion."""
 
-
 _LEAST_IDF: Final = 1e-6
 """Weight of a word that half of the memories hold, or more: it still tells them from the rest."""
 

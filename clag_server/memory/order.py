@@ -26,6 +26,7 @@ _CLEAR: Final = 0.06
 
 _RUNS: Final = 24
 _LENGTH: Final = 24
+"""Runs of arrivals that are sampled, and memories in each: some 550 pairs, whose mean chance moves by 0.01."""
 _FEWEST: Final = 64
 """Pairs below which nothing can be told, and the order is believed."""
 _GROWTH: Final = 1.5

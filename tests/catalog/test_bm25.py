@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clag_server.catalog import bm25, lexical
+from clag_server.catalog import lexical
 from clag_server.catalog.bm25 import postings_of, scored
 from clag_server.catalog.sqlite import SqliteCatalog
 from clag_server.memory.lexical import tokens as words_of
@@ -98,7 +98,3 @@ def test_the_index_keeps_every_token_of_ours_as_it_is() -> None:
         connection.executemany("INSERT INTO f (rowid, tokens) VALUES (?, ?)", list(enumerate(ours)))
         kept = dict(connection.execute("SELECT doc, term FROM t"))
     assert [token for number, token in enumerate(ours) if kept.get(number) != token] == []
-
-
-def test_constants_are_those_that_the_documentation_names() -> None:
-    assert (bm25.K1, bm25.B) == (0.9, 0.4)
